@@ -3,9 +3,9 @@ package middleware
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Allow limits r by one rule from within a handler, for a key that only the handler knows:
@@ -26,28 +26,32 @@ import (
 // Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
-	v := visit{set: l.rules.Load()}
-	if l.requests.Load() < 2 {
-		l.noteRequest(v.set)
+	v := l.visit(r)
+	defer v.close()
+	exempt, no := false, (*refusal)(nil)
+	if v.set.hasGate {
+		exempt, no = v.gate(r, key)
 	}
-	exempt, no := v.set.gate(r, key)
-	if exempt {
-		return true
+	if no == nil && !exempt {
+		no = v.matchNamed(rule, key)
 	}
-	if no.status == 0 {
-		no = l.allow(r, &v, rule, key)
+	if no == nil && !exempt {
+		exempt, no = v.charge(l.vet)
 	}
-	if no.status != 0 {
-		v.refuse(w, r, no, nil)
+	v.conclude(exempt, no)
+	if no != nil {
+		v.done = true
+		v.answer(w, r, no, nil)
 		return false
 	}
-	v.report(w.Header())
+	v.setPassed(w.Header())
+	v.done = true
 	return true
 }
 
-// allow decides by one rule.
-func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refusal) {
-	rule, why := v.set.named[name], ""
+// matchNamed is match for one rule, with the key that a handler knows.
+func (v *visit) matchNamed(name, key string) (no *refusal) {
+	r, rule, why := v.request, v.set.named[name], ""
 	switch {
 	case rule == nil:
 		why = "it does not exist"
@@ -65,32 +69,20 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 		case class == keyfunc.Own:
 			class = keyfunc.Claimed
 		}
-		v.given = v.set.givenLimits(r.Context())
-		if no = v.meet(r, rule, Tier(r.Context()), key, class, err); v.slots {
+		v.given = v.set.limitsInContext(r.Context())
+		no = v.unlessShadow(rule, v.meet(r, rule, Tier(r.Context()), key, class, err))
+		if slices.ContainsFunc(v.met, func(m met) bool { return m.isSlot() }) {
 			why = "it has AtOnce, which goes by how a request ends"
 		}
 	}
-	v.noteShadowed()
-	if why != "" {
-		v.set.warnOnce("weir-allow-rule", "", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
-			slog.String("rule", name), slog.String("reason", why))
-		if *v = (visit{set: v.set}); v.set.Shadow {
-			return refusal{}
-		}
-		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
-	}
-	if no.status != 0 {
-		v.set.observe(r, no, bans.Ban{})
+	if why == "" {
 		return no
 	}
-	passed := false
-	defer func() {
-		if !passed { // an observer panics
-			v.keepCharges()
-			l.giveBack(r.Context(), v)
-		}
-	}()
-	no, _ = l.charge(r, v, nil, l.vet)
-	passed = true
-	return no
+	v.set.warnOnce("weir-allow-rule", "", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
+		slog.String("rule", name), slog.String("reason", why))
+	v.met, v.charges, v.shown, v.limits = v.met[:0], v.charges[:0], 0, 0
+	if v.set.Shadow {
+		return nil
+	}
+	return v.refuse(refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable})
 }

@@ -19,22 +19,26 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 
 // pass is the last phase of a request that passes. It sets the header fields. The request goes on as it came,
 // unless something awaits its end or its handlers want the Result.
-func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Entered {
-	set, h := v.set, w.Header()
-	holds := v.slots && v.hold()
-	if v.slot == nil && !holds && !set.Results && !v.ends {
-		v.report(h)
-		return Entered{Writer: w, Request: r}
+func (v *visit) pass(w http.ResponseWriter) Entered {
+	e, h := Entered{Writer: w, Request: v.request, parsed: v.parsed}, w.Header()
+	if v.skipped != nil && len(v.met) == 0 {
+		v.warnUnlimited(w)
 	}
-	e := &end{Context: r.Context(), visit: *v, limiter: l, holds: holds}
-	if v.ends {
-		e.header = h
-		delete(h, unseenMark) // of an answer that is another request's, as in a test
+	if len(v.parts) > 0 || v.set.Results && len(v.met) > 0 {
+		v.header = h
+		for _, p := range v.parts {
+			v.needed = max(v.needed, p.pass(v))
+		}
 	}
-	v.setFields(h, &e.fields, e.text[:0])
-	e.request = *r.WithContext(e)
-	w = e.watch(w, &e.request)
-	return Entered{Writer: w, Request: &e.request, given: r, end: e}
+	if v.needed == needNothing && !v.set.Results || len(v.met)+len(v.parts) == 0 {
+		v.setPassed(h)
+	} else {
+		v.setFields(h, &v.values.fields, v.values.text[:0])
+		e.visit = v
+		e.Writer, e.Request = v.await(w)
+	}
+	v.done = true
+	return e
 }
 
 // A reply is the memory of a refusal's answer, in one allocation.
@@ -44,11 +48,18 @@ type reply struct {
 	text                                           [208]byte
 }
 
-// refuse is the last phase of a request that is refused: it answers. Config.Refusal, the rule's, or an adapter
-// may answer in its place.
-func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRefused func(Result)) {
-	if no.status == statusClientClosedRequest {
+// answer is the last phase of a request that is refused. Config.Refusal, the rule's, or an adapter may answer in its
+// place.
+func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRefused func(Result)) {
+	switch {
+	case no.status == statusClientClosedRequest:
 		w.WriteHeader(no.status)
+		return
+	case no.text != "":
+		w.Header().Set("Cache-Control", "no-store")
+		response.Unreads(w, r)
+		http.Error(w, no.text, no.status)
+		response.Drain(w, r, true)
 		return
 	}
 	set, h, a := v.set, w.Header(), &reply{}
@@ -71,9 +82,9 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", challenge(no.rule.Key))
 	}
-	own := set.Refusal.Answer
-	if t := no.texts(); t != nil && t.Answer != nil {
-		own = t.Answer
+	answers := set.Refusal.Answer
+	if t := no.byRule(); t != nil && t.Answer != nil {
+		answers = t.Answer
 	}
 	switch {
 	case onRefused != nil:
@@ -82,12 +93,12 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		written, ok := w.(interface{ Written() bool }) // the adapter's
 		response.Drain(w, r, ok && written.Written())
 		return
-	case own != nil:
+	case answers != nil:
 		response.Unreads(w, r)
 		answered := &response.Response{}
 		w = answered.Watch(w)
 		answered.Unsaid = no.answered()
-		own(w, r, v.resultOf(no))
+		answers(w, r, v.resultOf(no))
 		answered.Begin()
 		response.Drain(w, r, true)
 		return

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,7 +14,6 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A compiler makes a ruleset of a Config, and collects all errors.
@@ -26,9 +25,6 @@ type compiler struct {
 	refusal    Refusal // of the Config
 	escalating []*rule // with Escalate
 }
-
-// A counterKey names a counter of a rule in one tier.
-type counterKey struct{ rule, tier, key string }
 
 func (c *compiler) report(at invalid.Place, reason string, args ...any) {
 	c.errs = append(c.errs, invalid.At("middleware", at, reason, args...))
@@ -58,8 +54,13 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
-	set.unrouted.Detector = &set.notices.routed
+	set.unrouted.Detector, set.bansInShadow.notes = &set.notices.routed, &notes{}
 	c.settings()
+	for i := range features {
+		if config := features[i].config; config != nil && config(c) {
+			set.needs = append(set.needs, i)
+		}
+	}
 	for i, given := range config.Rules {
 		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
 	}
@@ -109,8 +110,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.hasBans = set.Bans.List != nil || set.Bans.Deny != nil
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
-	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
-	c.reject(most == 0 && !set.hasBans && set.Overload == nil,
+	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil
+	c.reject(most == 0 && !set.hasBans && len(set.needs) == 0,
 		inConfig.Of("Rules"), "is empty: at least one rule is needed")
 	c.reject(most > limiter.MaxCharges, inConfig.Of("Rules"),
 		"has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
@@ -131,7 +132,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 // mostOf returns how many limits a request can meet by rules for the same requests.
 func mostOf(rules []*rule) (most int) {
 	for _, r := range rules {
-		most += max(1, r.mostLimits) // a rule that denies counts as one
+		most += max(1, r.most) // a rule that denies counts as one
 	}
 	return most
 }
@@ -153,8 +154,6 @@ func (c *compiler) settings() {
 	default:
 		c.report(inConfig.Of("Bans.Status"), "is %d: it must be 403 or 429", set.Bans.Status)
 	}
-	c.reject(set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable(),
-		inConfig.Of("Overload"), "is a %T: its type must be comparable, such as a pointer", set.Overload)
 	if c.check(inConfig, set.Refusal.Validate()) {
 		c.refusal = set.Refusal
 		c.reject(set.Refusal.RetryAfter != 0,
@@ -185,8 +184,7 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	c.reject(given.Name != "" && set.counters[given.Name] != "",
 		at, "there is another rule named %q", given.Name)
 	set.counters[given.Name] = given.Name
-	deny := given.Mode == Deny
-	if deny {
+	if given.Mode == Deny {
 		_, err := limiter.NewQuotas(given.Name, "", limiter.PerSecond(1)) // checks the name
 		c.check(at, err)
 		given = Rule{Name: given.Name, Match: given.Match, Mode: Deny, Refusal: given.Refusal}
@@ -196,38 +194,33 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{
-		Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(),
-		texts: c.texts(at, given), notes: &notes{},
-	}
+	r := &rule{Rule: given, shadow: shadow, together: isGlobal(given.Key), notes: &notes{}}
+	r.Refusal = c.inherited(at, given)
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
+	}
+	for i := range features {
+		if check := features[i].rule; check != nil {
+			check(c, at, r)
+		}
 	}
 	info.Name, info.Mode = given.Name, given.Mode
 	if shadow {
 		info.Mode = Shadow
 	}
-	if deny {
-		r.info = &info
-	} else {
+	if r.info = &info; given.Mode != Deny {
 		info.Limit, info.OnOutage, info.Counts, info.Escalate = given.Limit, given.OnOutage, given.Counts, given.Escalate
-		if r.limits = c.limitsFor(at, r, info); r.limits != nil {
+		if r.limits = c.familyOfTier(at, r, info); r.limits != nil {
 			r.info = r.limits.info
-			c.slotsAlone(at, r)
 			c.tiers(at, r, info)
-			c.overrides(at, r)
+			c.compileOverrides(at, r)
 		}
-		c.escalation(at, r)
 	}
 	set.all = append(set.all, r)
-	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil && !r.together ||
-		given.Cost.of != nil || given.Distinct != nil
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil && !r.together || given.Cost.of != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.hasHosts = set.hasHosts || !shadow && (hasHost(info.Route) || hasHost(route.PatternsOf(given.Match)...))
-	set.chargesAfter = set.chargesAfter || r.Counts.after
-	set.hasShadow = set.hasShadow || shadow
 	set.hasSoft = set.hasSoft || r.SoftAt > 0
-	set.hasDistinct = set.hasDistinct || r.Distinct != nil
 	return r
 }
 
@@ -241,7 +234,6 @@ func hasHost(texts ...string) bool {
 
 // fields checks the fields of a rule, except for its limits, Escalate and Refusal.
 func (c *compiler) fields(at invalid.Place, given Rule) {
-	counts, cost := given.Counts, given.Cost
 	c.check(at.Of("Match"), route.Wrong(given.Match))
 	c.reject(given.Key == nil && given.Mode != Deny,
 		at.Of("Key"), "is required; keyfunc.Global counts all requests together")
@@ -252,29 +244,7 @@ func (c *compiler) fields(at invalid.Place, given Rule) {
 		at.Of("SoftAt"), "is %d: it must be a percentage from 1 to 99, or 0 for no warning", given.SoftAt)
 	c.reject(given.SoftAt > 0 && !c.set.Results && c.set.Headers.Send == HeadersNone,
 		at.Of("SoftAt"), "is %d, and with HeadersNone and without Config.Results nobody would see the warning", given.SoftAt)
-	c.reject(counts.wrong != "", at.Of("Counts"), ": %s", counts.wrong)
-	c.check(at, cost.wrong)
-	c.reject(cost.settles && cost.of == nil && !counts.after,
-		at.Of("Reserve"), "needs an estimate, such as fixed units, for when a request comes, or must be charged afterwards")
-	c.reject(counts.after && !counts.given && !cost.settles,
-		at.Of("Afterwards"), "needs counts of answers, or a cost that is settled: nothing else is known only afterwards")
-	if given.Distinct != nil {
-		c.reject(cost.isGiven(), at.Of("Cost"), "is set, and a new distinct value costs one unit")
-		c.reject(counts.after, at.Of("Afterwards"), "is set, and distinct values are charged when requests come")
-	}
-}
-
-// slotsAlone checks the fields of a rule that has AtOnce alone.
-func (c *compiler) slotsAlone(at invalid.Place, r *rule) {
-	if !r.limits.slot {
-		return
-	}
-	reject := func(wrong bool, field string) {
-		c.reject(wrong, at.Of(field), "needs a limit: a request always takes one slot")
-	}
-	reject(r.Cost.isGiven(), "Cost")
-	reject(r.Counts.given, "Counts")
-	reject(r.Counts.after, "Afterwards")
+	c.check(at, given.Cost.wrong)
 }
 
 // name registers the name of a rule's counters.
@@ -288,7 +258,7 @@ func (c *compiler) name(at invalid.Place, r *rule, name string) {
 // tiers makes r's limits for tiers.
 func (c *compiler) tiers(at invalid.Place, r *rule, info RuleInfo) {
 	if len(r.Tiers) > 0 {
-		r.tiers = make(map[string]*limit, len(r.Tiers))
+		r.tiers = make(map[string]*family, len(r.Tiers))
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		if tier == "" {
@@ -297,128 +267,92 @@ func (c *compiler) tiers(at invalid.Place, r *rule, info RuleInfo) {
 		}
 		c.set.tierNames[tier] = true
 		at.Tier, info.Tier, info.Limit = tier, tier, r.Tiers[tier]
-		r.tiers[tier] = c.limitsFor(at, r, info)
+		r.tiers[tier] = c.familyOfTier(at, r, info)
 	}
 }
 
-// limitsFor returns r's limits for the tier and Allowance of info, or nil if they are wrong.
-func (c *compiler) limitsFor(at invalid.Place, r *rule, info RuleInfo) *limit {
+// familyOfTier returns r's limits for the tier and Allowance of info, or nil if they are wrong.
+func (c *compiler) familyOfTier(at invalid.Place, r *rule, info RuleInfo) *family {
 	of := counterKey{rule: r.Name, tier: info.Tier}
 	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
-	p := c.newLimits(at, r, info, c.set.progress[of])
-	if p != nil {
-		r.allLimits = append(r.allLimits, p)
+	f := c.family(at, r, info, c.set.progress[of])
+	if f != nil {
+		r.families = append(r.families, f)
 	}
-	return p
+	return f
 }
 
-func (c *compiler) newLimits(at invalid.Place, r *rule, info RuleInfo, progress *progress) *limit {
-	quotas, err := r.quotasFor(info.Tier, info.Limit)
+// family returns r's limits for the Allowance of info, or nil if they are wrong.
+func (c *compiler) family(at invalid.Place, r *rule, info RuleInfo, progress *progress) *family {
+	f, err := r.newFamily(info, progress)
 	if !c.checkLimit(at, info.Limit, err) {
 		return nil
 	}
-	c.set.quotas = append(c.set.quotas, quotas...)
-	for _, quota := range quotas {
-		c.name(at, r, quota.Rule())
-		c.check(at, r.fits(quota))
+	all := f.all()
+	for _, m := range all {
+		c.set.quotas = append(c.set.quotas, m.quota)
+		c.name(at, r, m.quota.Rule())
 	}
-	p := r.newLimits(quotas, &info, progress)
-	r.mostLimits = max(r.mostLimits, len(quotas))
-	return p
+	for _, m := range f.limits() {
+		c.check(at, r.fits(m.quota))
+	}
+	r.most = max(r.most, len(all))
+	return f
 }
 
-// newLimits returns the limit of the first quota of an Allowance. It has all of them.
-func (r *rule) newLimits(quotas []*limiter.Quota, info *RuleInfo, progress *progress) (first *limit) {
+// newFamily returns the limits of r for the Allowance of info.
+func (r *rule) newFamily(info RuleInfo, progress *progress) (*family, error) {
+	quotas, err := limiter.NewQuotas(r.Name, info.Tier, info.Limit)
+	if err != nil {
+		return nil, err
+	}
+	f := &family{rule: r, info: &info, progress: progress}
+	f.own.Most = mostOwn
 	for i, quota := range quotas {
 		shown := quota.Rule()
 		if i == 0 {
 			shown = r.Name // also if it has AtOnce alone
 		}
-		p := &limit{
-			info: info, rule: r, shadow: r.shadow, progress: progress, other: i > 0,
-			quota: quota, capacity: strconv.FormatInt(quota.Capacity(), 10),
-			name:       strconv.Quote(shown), // of printable ASCII, so it escapes only quotes and backslashes
-			isCalendar: quota.Limit().Calendar() != "",
-			slot:       quota.InFlight(),
-			turn:       quota.Algorithm() == limiter.LeakyBucket,
-		}
-		p.own.Most = mostOwn
-		p.member = memberOf(p.name, quota.Capacity(), quota.Window())
-		p.softAt, p.looks = int64(r.SoftAt), r.Counts.after && !p.slot
-		if p.slot {
-			p.member += concurrentUnit
-			_, p.concurrency, _ = limiter.Split(info.Limit)
-			p.queued = p.concurrency.Waiting > 0 && !p.shadow
-		}
-		if i == 0 {
-			first = p
-		}
-		if r.Distinct != nil && i > 0 {
-			first.values, p.ofValue, p.looks = p, true, r.Counts.given
+		f.rates = append(f.rates, f.newMeter(quota, shown))
+	}
+	for i := range features {
+		complete := features[i].family
+		if complete == nil {
 			continue
 		}
-		first.all = append(first.all, p)
+		needed, err := complete(f)
+		if err != nil {
+			return nil, err
+		}
+		if needed {
+			f.needs = append(f.needs, i)
+		}
 	}
-	return first
+	return f, nil
+}
+
+func (f *family) newMeter(quota *limiter.Quota, shown string) *meter {
+	quota.OnOutage = f.rule.OnOutage
+	m := &meter{
+		family: f, quota: quota, capacity: strconv.FormatInt(quota.Capacity(), 10),
+		name:       strconv.Quote(shown), // of printable ASCII, so it escapes only quotes and backslashes
+		isCalendar: quota.Limit().Calendar() != "", most: math.MaxInt64, atOnce: math.MaxInt64,
+	}
+	m.member = memberOf(m.name, quota.Capacity(), quota.Window())
+	return m
 }
 
 // fits returns why r cannot have that limit, or nil.
 func (r *rule) fits(quota *limiter.Quota) error {
-	const why = "a leaky-bucket cannot have it, as its requests have waited when they are answered"
-	limit, leaks := quota.Limit(), quota.Algorithm() == limiter.LeakyBucket
-	switch {
-	case quota.InFlight() || r.Distinct != nil: // requests cost one
-	case r.Cost.units > quota.Capacity():
-		return invalid.Field("middleware", "Units", "is %d: %v allows at most %d at once, so no request would ever pass",
-			r.Cost.units, limit, quota.Capacity())
-	case leaks && r.Counts.given:
-		return invalid.Field("middleware", "Counts", "is %v: %s", r.Counts, why)
-	case leaks && r.Counts.after:
-		return invalid.Field("middleware", "Afterwards", "is set: %s", why)
-	case leaks && r.Cost.settles:
-		return invalid.Field("middleware", "Reserve",
-			"cannot go with a leaky-bucket: a request's turn would depend on what others reserved")
+	var errs []error
+	if !quota.InFlight() && r.Cost.units > quota.Capacity() {
+		errs = append(errs, invalid.Field("middleware", "Units", "is %d: %v allows at most %d at once, so no request would ever pass",
+			r.Cost.units, quota.Limit(), quota.Capacity()))
 	}
-	return nil
-}
-
-// strikesSuffix ends the name of the counters of a rule's refusals.
-const strikesSuffix = " strikes"
-
-// quotasFor returns the quotas of an Allowance of r.
-func (r *rule) quotasFor(tier string, a limiter.Allowance) ([]*limiter.Quota, error) {
-	quotas, err := limiter.NewQuotas(r.Name, tier, a)
-	if err == nil && r.Distinct != nil {
-		quotas, err = withValues(quotas, a)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, quota := range quotas {
-		quota.OnOutage, quota.Settles = r.OnOutage, r.awaitsEnd() && !quota.InFlight()
-	}
-	return quotas, nil
-}
-
-// escalation checks r's Escalate.
-func (c *compiler) escalation(at invalid.Place, r *rule) {
-	if r.Escalate == (bans.Escalation{}) {
-		return
-	}
-	field := at.Of("Escalate")
-	if c.check(field, r.Escalate.Validate()) {
-		c.name(at, r, r.Name+strikesSuffix)
-		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
-		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(field, err) {
-			r.strikes = strikes
-			c.set.quotas = append(c.set.quotas, strikes)
+	for i := range features {
+		if fits := features[i].quota; fits != nil {
+			errs = append(errs, fits(r, quota))
 		}
 	}
-	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"),
-		"needs counts, which say which answers lead to a ban")
-	c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
-	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to: "+
-		"Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, of package middleware/bans")
-	c.escalating = append(c.escalating, r)
-	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
+	return errors.Join(errs...)
 }

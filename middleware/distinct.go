@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -12,62 +13,93 @@ import (
 // Both are charged in one batch. If the second refuses, the value was seen, and costs nothing. With Counts, the value
 // is charged when its request ends: until then nobody knows whether it counts, and each request costs a unit.
 
+var distinctFeature = feature{
+	rule: func(c *compiler, at invalid.Place, r *rule) {
+		if r.Distinct != nil {
+			c.reject(r.Cost.isGiven(), at.Of("Cost"), "is set, and a new distinct value costs one unit")
+			c.reject(r.Counts.after, at.Of("Afterwards"), "is set, and distinct values are charged when requests come")
+			c.set.needsRoute, r.isPartial, r.reads = true, true, countsValue
+		}
+	},
+	family: func(f *family) (needed bool, err error) {
+		if f.rule.Distinct == nil {
+			return false, nil
+		}
+		values, err := valuesQuota(f)
+		if err != nil {
+			return true, err
+		}
+		m := f.newMeter(values, "")
+		if f.rule.Counts.given {
+			m.atOnce = 0
+		}
+		f.values = append(f.values, m)
+		return true, nil
+	},
+	part: func(v *visit) part { return &v.distinct },
+}
+
+// A distinct removes the cost of values that were seen.
+type distinct struct{ noPart }
+
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
 
-// withValues appends the quota that counts each value of Distinct, in the same period.
-func withValues(quotas []*limiter.Quota, a limiter.Allowance) ([]*limiter.Quota, error) {
-	first := quotas[0]
-	limit := first.Limit()
-	if len(quotas) > 1 || first.InFlight() || limit.Algorithm == limiter.LeakyBucket {
-		return nil, invalid.Field("middleware", "Distinct", "is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", a)
+// valuesQuota returns the quota that counts each value of Distinct, in the same period as the rule's limit.
+func valuesQuota(f *family) (*limiter.Quota, error) {
+	if len(f.rates) != 1 || len(f.slots) > 0 || f.rates[0].quota.Limit().Algorithm == limiter.LeakyBucket {
+		return nil, invalid.Field("middleware", "Distinct",
+			"is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", f.info.Limit)
 	}
+	first := f.rates[0].quota
+	limit := first.Limit()
 	limit.Events, limit.Burst = 1, 0
 	if limit.Algorithm != limiter.FixedWindow { // whose windows are the same
 		limit.Algorithm = limiter.SlidingLog
 	}
-	values, err := limiter.NewQuota(first.Rule()+valuesSuffix, first.Tier(), limit)
-	return append(quotas, values), err
+	return limiter.NewQuota(first.Rule()+valuesSuffix, first.Tier(), limit)
 }
 
-// pairOf returns the key of r's pair of key and value. It is empty if r costs a unit in any case: NoKey decides
+// countsValue adds the charge of r's pair of key and value. Without a charge, r costs a unit in any case: NoKey decides
 // about a missing value, and if the rule counts such requests, each one is new.
-func (v *visit) pairOf(r *http.Request, rule *rule, key string) (pair string, counts bool, no refusal) {
-	value, _, err := read(rule.Distinct, r)
-	if err == nil {
-		return strconv.Itoa(len(key)) + ":" + key + value, true, no
+func countsValue(v *visit, r *http.Request, f *family, key string, class keyfunc.Class) (counts bool, no *refusal) {
+	value, _, err := read(f.rule.Distinct, r)
+	if err != nil {
+		return v.without(r, f.rule, err)
 	}
-	counts, no = v.without(r, rule, err)
-	return "", counts, no
-}
-
-// hasSeen reports whether the value of a rule with Distinct was counted before.
-func (v *visit) hasSeen() bool {
-	for i := range v.n {
-		if v.isSeen(i) {
-			return true
-		}
+	for _, m := range f.values {
+		v.insert(len(v.met), m, strconv.Itoa(len(key))+":"+key+value, class, 1)
 	}
-	return false
+	return true, nil
 }
 
-func (v *visit) isSeen(i int) bool {
-	limits, charges := v.applied()
-	p, d := limits[i].limit, &charges[i].Decision
-	return p.ofValue && (!d.Allowed || p.looks && d.Counted() && d.Remaining <= 0)
+func (distinct) after(v *visit) (again bool, no *refusal) {
+	again = v.err == nil && v.forgetSeen(func(m *met) bool {
+		return !m.Decision.Allowed || m.Cost == 0 && m.Decision.Counted() && m.Decision.Remaining <= 0
+	})
+	return again, nil
 }
 
-// forgetSeen removes the cost of values that were seen. If the store had no room for a value, the value counts
-// as new.
-func (v *visit) forgetSeen() {
-	limits, charges := v.applied()
-	for i := range limits {
-		if !v.isSeen(i) {
+func (distinct) looked(v *visit) {
+	v.forgetSeen(func(m *met) bool { return m.Decision.Counted() && m.Decision.Remaining <= 0 })
+}
+
+// forgetSeen removes the cost of values that were seen, and reports whether there are any. If the store had no room
+// for a value, the value counts as new.
+func (v *visit) forgetSeen(isSeen func(*met) bool) (found bool) {
+	for i := v.limits; i < len(v.met); i++ {
+		m := &v.met[i]
+		if m.units == 0 || !isSeen(m) {
 			continue
 		}
-		limits[i].cost, charges[i].Cost = 0, 0
-		if !charges[i].Decision.Overflow {
-			limits[i-1].cost, charges[i-1].Cost = 0, 0
+		v.refund((*met).took)
+		found = true
+		m.units, m.Cost = 0, 0
+		for j := range v.limits {
+			if of := &v.met[j]; of.family == m.family && !m.Decision.Overflow {
+				of.units, of.Cost = 0, 0
+			}
 		}
 	}
+	return found
 }

@@ -6,39 +6,126 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
-// escalate counts a refusal for the rules that ban a key after too many.
-func (l *RateLimit) escalate(ctx context.Context, v *visit) {
-	var struck *rule // a rule counts once, also if several of its limits refuse
-	limits, charges := v.applied()
-	for i := range limits {
-		a, d := &limits[i], &charges[i].Decision
-		key := charges[i].Key
-		if d.Allowed || a.rule == struck || a.rule.Escalate.Outcomes || d.Overflow || !a.bans(v.set, key) {
-			continue
+// A rule with Escalate bans a key after too many refusals, or too many answers that count.
+
+var escalationFeature = feature{
+	rule: func(c *compiler, at invalid.Place, r *rule) {
+		if r.Escalate == (bans.Escalation{}) {
+			return
 		}
-		struck = a.rule
-		// A refusal counts also if the client disconnects at once.
-		if until := l.strike(context.WithoutCancel(ctx), v.set, a.rule, key); !until.IsZero() {
-			d.RetryAfter = max(d.RetryAfter, until.Sub(l.now()))
+		field := at.Of("Escalate")
+		if c.check(field, r.Escalate.Validate()) {
+			c.name(at, r, r.Name+strikesSuffix)
+			refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
+			if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(field, err) {
+				r.strikes = strikes
+				c.set.quotas = append(c.set.quotas, strikes)
+			}
 		}
+		c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"),
+			"needs counts, which say which answers lead to a ban")
+		c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
+		c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to: "+
+			"Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, of package middleware/bans")
+		c.escalating = append(c.escalating, r)
+	},
+	family: func(f *family) (needed bool, err error) {
+		return f.rule.Escalate != (bans.Escalation{}) && !f.rule.shadow, nil
+	},
+	part: func(v *visit) part {
+		v.escalation.keepAsking(v)
+		return &v.escalation
+	},
+}
+
+// strikesSuffix ends the name of the counters of a rule's refusals.
+const strikesSuffix = " strikes"
+
+// An escalation counts refusals and answers, and bans keys.
+type escalation struct {
+	noPart
+	cancel context.CancelFunc // of the context for the store; nil: it has no deadline
+}
+
+// keepAsking has the store decide about the request though its client disconnects at once: it must be counted too, or
+// it would never be banned.
+func (e *escalation) keepAsking(v *visit) {
+	if v.limiter.memory != nil || v.asking != nil {
+		return
+	}
+	ctx := v.request.Context()
+	v.asking = context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		e.stop()
+		v.asking, e.cancel = context.WithDeadline(v.asking, deadline)
 	}
 }
 
-// bans reports whether the rule bans a key for what its requests do: only a client's own key is banned.
-func (a *applied) bans(set *ruleset, key string) bool {
+func (e *escalation) stop() {
+	if e.cancel != nil {
+		e.cancel()
+	}
+}
+
+// after counts a refusal for the rules that ban a key after too many.
+func (e *escalation) after(v *visit) (again bool, no *refusal) {
+	if v.outcome != OutcomeRefused {
+		return false, nil
+	}
+	var struck *rule // a rule counts once, also if several of its limits refuse
+	for i := range v.limits {
+		m := &v.met[i]
+		d := &m.Decision
+		if d.Allowed || m.rule == struck || m.rule.Escalate.Outcomes || d.Overflow || !v.bans(m) {
+			continue
+		}
+		struck = m.rule
+		// A refusal counts also if the client disconnects at once.
+		if until := v.limiter.strike(context.WithoutCancel(v.request.Context()), v.set, m.rule, m.Key); !until.IsZero() {
+			d.RetryAfter = max(d.RetryAfter, until.Sub(v.limiter.now()))
+		}
+	}
+	return false, nil
+}
+
+func (e *escalation) undo(*visit) { e.stop() }
+
+func (e *escalation) pass(*visit) need {
+	e.stop()
+	return needNothing // an answer that counts is one of a rule with Counts
+}
+
+// end counts an answer for the rules that ban a key after too many answers that count.
+func (e *escalation) end(v *visit, status int) int {
+	for i := range v.limits {
+		m := &v.met[i]
+		if !m.isFirst() || !m.rule.Escalate.Outcomes || status == unknownStatus || !m.rule.Counts.counts(status) || !v.bans(m) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(v.Context), settlePatience)
+		v.limiter.strike(ctx, v.set, m.rule, m.Key)
+		cancel()
+	}
+	return status
+}
+
+// bans reports whether the rule bans the key of m for what its requests do: only a client's own key is banned.
+func (v *visit) bans(m *met) bool {
 	switch {
-	case a.rule.strikes == nil || a.rule.shadow:
+	case m.rule.strikes == nil || m.Optional:
 		return false
-	case a.class == keyfunc.Own:
+	case m.class == keyfunc.Own:
 		return true
-	case key != noKey && a.class != keyfunc.InDoubt:
-		set.warnOnce("weir-not-banned", a.rule.Name,
+	case m.Key != noKey && m.class != keyfunc.InDoubt:
+		v.set.warnOnce("weir-not-banned", m.rule.Name,
 			"weir: a rule with Escalate does not ban a key that is not a client's own; use a key that no other client can send",
-			slog.String("class", a.class.String()))
+			slog.String("class", m.class.String()))
 	}
 	return false
 }

@@ -38,32 +38,34 @@ type Explanation struct {
 // of [WithLimit] is shown only if r's context has it. If
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
-	v := visit{set: l.rules.Load(), explains: true}
-	before := v.set.screen(r, noKey)
-	e.Banned, e.Ban, e.Exempt = before.banned, before.ban, before.exempt
-	if no := before.no; no.status != 0 || e.Exempt {
-		if no.outcome != OutcomeBanned {
-			e.Status = no.status
+	v := &visit{limiter: l, request: r, state: state{set: l.rules.Load(), explains: true}}
+	if no := v.findBan(r, noKey); no != nil && no.outcome == OutcomeBanned {
+		e.Banned, e.Ban = true, v.ban
+	}
+	exempt, no := v.gate(r, noKey)
+	if e.Exempt = exempt; no != nil && no.outcome != OutcomeBanned {
+		e.Status = no.status
+	}
+	if exempt || no != nil {
+		return e
+	}
+	if no = v.match(r); no != nil {
+		e.Status = no.status
+		if no.outcome == OutcomeNoKey {
+			e.Keyless = no.rule.Name
+		} else {
+			e.Denied = no.rule.Name
 		}
 		return e
 	}
-	switch no := v.match(r); {
-	case no.status == 0:
-	case no.outcome != OutcomeNoKey:
-		e.Status, e.Denied = no.status, no.rule.Name
-	default:
-		e.Status, e.Keyless = no.status, no.rule.Name
-	}
-	if limits, charges := v.applied(); e.Status == 0 {
-		for i := range limits {
-			if !limits[i].other {
-				e.Rules = limits[i].appendResult(e.Rules, &charges[i])
-			}
+	for i := range v.limits {
+		if m := &v.met[i]; m.isFirst() {
+			e.Rules = m.appendResult(e.Rules)
 		}
 	}
 	if o, ok := v.set.Overload.(interface {
 		Explain(*http.Request) string
-	}); ok && e.Status == 0 {
+	}); ok {
 		e.Overload = o.Explain(r)
 	}
 	return e

@@ -11,20 +11,17 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
-const concurrentUnit = `;qu="concurrent-requests"`
-
 // fields has the values of one response's header fields. Their text is behind them in the same allocation. They
 // are never shared between responses: others may append to them or overwrite them.
 type fields struct {
 	limit, remaining, reset, policy, rateLimit [1]string
 }
 
-// report sets the header fields of a request that passes.
-func (v *visit) report(h http.Header) {
+// setPassed sets the header fields of a request whose end nothing awaits.
+func (v *visit) setPassed(h http.Header) {
 	switch {
-	case v.n == 0 || v.set.Headers.Send == HeadersNone:
-	case v.n == 1:
+	case v.shown == 0 || v.set.Headers.Send == HeadersNone:
+	case v.shown == 1:
 		f := &struct {
 			fields
 			text [48]byte // makes it 128 bytes
@@ -39,23 +36,23 @@ func (v *visit) report(h http.Header) {
 	}
 }
 
-// shown appends the indexes of the limits that clients see, those that refuse first. A limit that counted nothing
+// order appends the indexes of the limits that clients see, those that refuse first. A limit that counted nothing
 // has no numbers. It also returns the index of the strictest limit: of those that refuse, if any does, the tightest.
 // Slots do not say when all units are back. It is -1 if there is none.
-func (v *visit) shown(list []uint8) (_ []uint8, strict int) {
+func (v *visit) order(list []uint8) (_ []uint8, strict int) {
 	strict = -1
-	limits, charges := v.applied()
-	for i := range limits {
-		a, d := &limits[i], &charges[i].Decision
-		if a.shadow || a.ofValue || !d.Counted() {
+	for i := range v.shown {
+		m := &v.met[i]
+		d := &m.Decision
+		if !d.Counted() {
 			continue
 		}
-		if !a.slot && (strict < 0 || isStricter(d, &charges[strict].Decision)) {
+		if m.unit == "" && (strict < 0 || isStricter(d, &v.met[strict].Decision)) {
 			strict = i
 		}
 		at := len(list)
 		if !d.Allowed && v.outcome != OutcomeAllowed {
-			at = slices.IndexFunc(list, func(i uint8) bool { return charges[i].Decision.Allowed })
+			at = slices.IndexFunc(list, func(i uint8) bool { return v.met[i].Decision.Allowed })
 			if at < 0 {
 				at = len(list)
 			}
@@ -78,7 +75,7 @@ func isStricter(d, than *limiter.Decision) bool {
 func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	which := v.set.Headers.Send
 	var space [limiter.MaxCharges]uint8
-	shown, strict := v.shown(space[:0])
+	shown, strict := v.order(space[:0])
 	if which == HeadersNone || len(shown) == 0 {
 		return text
 	}
@@ -97,23 +94,19 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 
 // setLists sets RateLimit-Policy and RateLimit. It returns the text of what limit strict has left.
 func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
-	limits, charges := v.applied()
 	from := len(text)
 	for n, i := range shown {
-		a, d := &limits[i], &charges[i].Decision
-		if n > 0 {
-			text = append(text, ", "...)
-		}
+		text = appendComma(text, n)
 		var left string
-		if text, left = a.appendMember(text, d, v.outcome == OutcomeAllowed); int(i) == strict {
+		if text, left = v.met[i].appendMember(text, v.outcome == OutcomeAllowed); int(i) == strict {
 			remaining = left
 		}
 	}
 	f.rateLimit[0] = textOf(text[from:])
-	f.policy[0], _ = limits[shown[0]].texts(&charges[shown[0]].Decision)
+	f.policy[0], _ = v.met[shown[0]].policy()
 	if from = len(text); len(shown) > 1 {
 		for n, i := range shown {
-			member, _ := limits[i].texts(&charges[i].Decision)
+			member, _ := v.met[i].policy()
 			text = append(appendComma(text, n), member...)
 		}
 		f.policy[0] = textOf(text[from:])
@@ -127,16 +120,15 @@ func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, s
 
 // setLegacy sets the X-RateLimit fields by the strictest limit, unless the response has stricter ones.
 func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, remaining string) []byte {
-	limits, charges := v.applied()
-	a, d := &limits[strict], &charges[strict].Decision
-	names := &v.set.legacyFields
+	m := &v.met[strict]
+	d, names := &m.Decision, &v.set.legacyFields
 	if present := h[names[1]]; len(present) > 0 && isStricterPresent(h, names, d) {
 		return text
 	}
 	reset := secondsUp(d.ResetAfter)
 	switch {
 	case v.set.Headers.Delta:
-	case d.Receipt.At > 0 && a.quota.Algorithm() != limiter.LeakyBucket:
+	case d.Receipt.At > 0 && m.quota.Algorithm() != limiter.LeakyBucket:
 		reset = (d.Receipt.At + d.ResetAfter.Microseconds() + 999_999) / 1_000_000
 	default: // the request has waited since the decision
 		reset = (time.Now().Add(d.ResetAfter-v.delay()).UnixMicro() + 999_999) / 1_000_000
@@ -148,7 +140,7 @@ func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, rem
 	}
 	from := len(text)
 	text = strconv.AppendInt(text, reset, 10)
-	_, f.limit[0] = a.texts(d)
+	_, f.limit[0] = m.policy()
 	f.remaining[0], f.reset[0] = remaining, textOf(text[from:])
 	h[names[0]], h[names[1]], h[names[2]] = f.limit[:], f.remaining[:], f.reset[:]
 	return text
@@ -172,14 +164,14 @@ func isStricterPresent(h http.Header, names *[3]string, d *limiter.Decision) boo
 
 // setWarning lists the rules that have reached SoftAt, as in the RateLimit field: "search";r=3;q=30.
 func (v *visit) setWarning(h http.Header, shown []uint8) {
-	limits, charges := v.applied()
 	var text []byte
 	for _, i := range shown {
-		a, d := &limits[i], &charges[i].Decision
-		if !a.isNear(d) {
+		m := &v.met[i]
+		d := &m.Decision
+		if !m.isNear(d) {
 			continue
 		}
-		text = append(appendComma(text, len(text)), a.name...)
+		text = append(appendComma(text, len(text)), m.name...)
 		text = strconv.AppendInt(append(text, ";r="...), d.Remaining, 10)
 		text = strconv.AppendInt(append(text, ";q="...), d.Limit, 10)
 	}
@@ -212,29 +204,28 @@ func joinFields(first, second string) string {
 // appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.
 // The draft's t is the time until the next unit comes. Retry-After must not be shorter than t, so in a
 // refusal only the rules that refused have t.
-func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) (_ []byte, remaining string) {
-	b = append(append(b, a.name...), ";r="...)
+func (m *met) appendMember(b []byte, allowed bool) (_ []byte, remaining string) {
+	d := &m.Decision
+	b = append(append(b, m.name...), ";r="...)
 	from := len(b)
 	b = strconv.AppendInt(b, d.Remaining, 10)
 	remaining = textOf(b[from:])
-	if d.NextAfter > 0 && d.Allowed == allowed && !a.slot { // for slots it is a guess
+	if d.NextAfter > 0 && d.Allowed == allowed && m.unit == "" { // for slots it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(d.NextAfter), 10)
 	}
 	return b, remaining
 }
 
-// texts returns the member of RateLimit-Policy and the X-RateLimit-Limit of the limit or, during an outage, of its
+// policy returns the member of RateLimit-Policy and the X-RateLimit-Limit of the limit or, during an outage, of its
 // share in this process.
-func (a *applied) texts(d *limiter.Decision) (member, limit string) {
-	switch {
-	case a.slot && d.Limit != a.quota.Capacity():
-		return memberOf(a.name, d.Limit, 0) + concurrentUnit, a.capacity
-	case d.Window != 0:
-		return memberOf(a.name, d.Limit, d.Window), strconv.FormatInt(d.Limit, 10)
-	case a.isCalendar:
-		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At)), a.capacity
+func (m *met) policy() (member, limit string) {
+	switch d := &m.Decision; {
+	case d.Window != 0 || m.unit != "" && d.Limit != m.quota.Capacity():
+		return memberOf(m.name, d.Limit, d.Window) + m.unit, strconv.FormatInt(d.Limit, 10)
+	case m.isCalendar:
+		return memberOf(m.name, m.quota.Capacity(), windowAt(m.quota, d.Receipt.At)), m.capacity
 	}
-	return a.member, a.capacity
+	return m.member, m.capacity
 }
 
 // memberOf returns a member of the RateLimit-Policy list: "ip";q=100;w=60.
@@ -247,9 +238,10 @@ func memberOf(name string, limit int64, window time.Duration) string {
 }
 
 // isNear reports whether the rule has reached its SoftAt.
-func (p *limit) isNear(d *limiter.Decision) bool {
+func (m *meter) isNear(d *limiter.Decision) bool {
 	// During an outage the limit is a share of the rule's. It is at most 10^12.
-	return p.softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-p.softAt)/100
+	softAt := int64(m.rule.SoftAt)
+	return softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-softAt)/100
 }
 
 // textOf returns b as a string, without a copy. Nothing may write to b any more.

@@ -14,85 +14,67 @@ import (
 // gate is the first phase of a request. It refuses a banned client, exempts the requests that Config.Allow
 // matches, and refuses a request whose host cannot be told, if rules are for hosts. If a handler called Allow, it
 // gave handlerKey.
-func (set *ruleset) gate(r *http.Request, handlerKey string) (exempt bool, no refusal) {
-	s := set.screen(r, handlerKey)
-	if s.inShadow {
-		set.bansNotes.logShadow(set.Logger, "weir: a ban in shadow would have refused requests")
+func (v *visit) gate(r *http.Request, handlerKey string) (exempt bool, no *refusal) {
+	no = v.findBan(r, handlerKey)
+	if no != nil && v.set.Shadow {
+		v.shadowed, no, v.ban = append(v.shadowed, &v.set.bansInShadow), nil, bans.Ban{}
 	}
-	switch {
-	case s.no.status != 0:
-		set.observe(r, s.no, s.ban)
-	case s.exempt:
-		set.observe(r, refusal{outcome: OutcomeExempt}, bans.Ban{}) // a ban in shadow refused nothing
-	}
-	return s.exempt, s.no
-}
-
-// A screening is what is known of a request before its rules.
-type screening struct {
-	ban      bans.Ban
-	banned   bool // also in shadow
-	inShadow bool // but for Config.Shadow, the request would be refused because of a ban
-	exempt   bool
-	no       refusal
-}
-
-// screen is gate without logs and observers.
-func (set *ruleset) screen(r *http.Request, handlerKey string) (s screening) {
-	s.ban, s.no = set.findBan(r, handlerKey)
-	s.banned = s.no.status != 0 && s.no.outcome == OutcomeBanned
-	if s.inShadow = s.no.status != 0 && set.Shadow; s.inShadow {
-		s.no = refusal{}
-	}
-	switch {
-	case s.no.status != 0:
+	switch set := v.set; {
+	case no != nil:
+		return false, no
 	case set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r): // a handler may take "get" for any method
-		s.exempt = true
+		return true, nil
 	case set.hasHosts && !route.IsHost(r.Host):
-		s.no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
+		return false, v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest})
 	}
-	return s
+	return false, nil
 }
 
 // findBan looks up r's keys, and the key that Allow was given, which is nobody's address. It also refuses a request
 // if it cannot rule out a ban.
-func (set *ruleset) findBan(r *http.Request, handlerKey string) (_ bans.Ban, no refusal) {
+func (v *visit) findBan(r *http.Request, handlerKey string) *refusal {
+	set := v.set
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
-		return bans.Ban{}, set.banned(bans.Ban{})
+		return v.banned(bans.Ban{})
 	}
 	if set.Bans.List == nil || set.Bans.List.Empty() {
-		return bans.Ban{}, no
+		return nil
 	}
 	if key, _ := keyfunc.Classify(handlerKey); key != noKey && !isAddress(key) {
 		if ban, ok := set.findKey(key); ok {
-			return ban, set.banned(ban)
+			return v.banned(ban)
 		}
 	}
+	status := 0
 	for _, by := range set.banKeys {
 		key, _, err := read(by.Key, r)
 		switch {
 		case err == nil:
 			if ban, ok := set.findKey(key); ok {
-				return ban, set.banned(ban)
+				return v.banned(ban)
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
-			no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
-		case by.OnOutage != limiter.FailOpen && no.status == 0:
+			status = http.StatusBadRequest
+		case by.OnOutage != limiter.FailOpen && status == 0:
 			set.warnKeyFailure("", err)
-			no = refusal{outcome: OutcomeNoKey, status: http.StatusServiceUnavailable}
+			status = http.StatusServiceUnavailable
 		}
 	}
-	return bans.Ban{}, no
+	if status == 0 {
+		return nil
+	}
+	return v.refuse(refusal{outcome: OutcomeNoKey, status: status})
 }
 
 // banned returns the refusal of a banned client.
-func (set *ruleset) banned(ban bans.Ban) refusal {
-	no := refusal{outcome: OutcomeBanned, status: set.Bans.Status, retry: limiter.Never, ban: ban.Rule}
+func (v *visit) banned(ban bans.Ban) *refusal {
+	v.ban = ban
+	retry := limiter.Never
 	if !ban.Until.IsZero() {
-		no.retry = max(ban.Until.Sub(set.now()), time.Microsecond)
+		retry = max(ban.Until.Sub(v.limiter.now()), time.Microsecond)
 	}
-	return no
+	return v.refuse(refusal{outcome: OutcomeBanned, status: v.set.Bans.Status, retry: retry})
 }
 
 // findKey looks up a key.

@@ -3,10 +3,6 @@ package middleware
 import (
 	"mime/multipart"
 	"net/http"
-
-	"github.com/weirgo/weir/internal/answer"
-	"github.com/weirgo/weir/internal/response"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Handler returns a handler that limits the requests to next: a middleware of net/http and chi.
@@ -51,12 +47,14 @@ func (l *RateLimit) vet(set *ruleset, r *http.Request) (wrong string) {
 
 // serve limits r, and calls next if it passes.
 func (l *RateLimit) serve(w http.ResponseWriter, r *http.Request, route router, next http.Handler) {
-	e, status := Entered{}, http.StatusInternalServerError // of a panic
-	defer func() { e.End(status) }()
-	if e = l.enter(w, r, route, nil); e.Request != nil {
-		next.ServeHTTP(e.Writer, e.Request)
-		status = http.StatusOK
+	e := l.enter(w, r, route, nil)
+	if e.Request == nil {
+		return
 	}
+	status := http.StatusInternalServerError // of a panic
+	defer func() { e.End(status) }()
+	next.ServeHTTP(e.Writer, e.Request)
+	status = http.StatusOK
 }
 
 // A router sets the Pattern of a request for these rules, or returns why the request cannot be routed.
@@ -102,10 +100,8 @@ type Entered struct {
 	Writer  http.ResponseWriter
 	Request *http.Request
 
-	given  *http.Request   // nil: Request is the same
 	parsed *multipart.Form // before
-	end    *end            // nil: nothing awaits it
-	ended  bool
+	visit  *visit          // nil: nothing awaits the end
 }
 
 // Enter is [RateLimit.Handler] for adapters of routers. It decides about r, whose Pattern must be set, and blocks
@@ -117,31 +113,24 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(w, r, l.vet, onRefused)
-	if e.Request == nil {
-		return nil
+	if e := l.enter(w, r, l.vet, onRefused); e.Request != nil {
+		return &e
 	}
-	return &e
+	return nil
 }
 
 // End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
 // router sends otherwise. Trailers of gRPC must be set. End removes the temporary files of a form that was parsed since
 // Enter. A second call does nothing.
 func (e *Entered) End(status int) {
-	if e.Request == nil || e.ended {
-		return
-	}
-	e.ended = true
-	if e.given != nil {
-		handBack(e.given, e.Request)
+	v := e.visit
+	if v != nil {
+		e.visit = nil
+		copyBack(v.request, e.Request)
 	}
 	removeFiles(e.Request, e.parsed)
-	switch {
-	case e.end == nil:
-	case e.end.isWatched():
-		e.end.finish(answer.StatusOf(e.end.answered.Status(status), e.end.answered.Header()))
-	default:
-		e.end.finish(unknownStatus)
+	if v != nil {
+		v.finish(status)
 	}
 }
 
@@ -153,110 +142,91 @@ func removeFiles(r *http.Request, before *multipart.Form) {
 	}
 }
 
-// handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
-func handBack(r, copied *http.Request) {
+// copyBack sets in r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
+func copyBack(r, copied *http.Request) {
 	body, trailer := r.Body, r.Trailer // the server's own
 	*r = *copied.WithContext(r.Context())
 	r.Body, r.Trailer = body, trailer
 }
 
-// enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
-// answered, it returns the zero Entered.
+// enter takes a request through its phases. If it has answered, it returns the zero Entered.
 func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, onRefused func(Result)) Entered {
-	v, done, parsed := visit{set: l.rules.Load()}, false, r.MultipartForm
-	defer func() {
-		if !done { // an observer or Overload panics
-			removeFiles(r, parsed)
-			v.place.Leave()
-			v.keepCharges()
-			l.giveBack(r.Context(), &v)
-		}
-	}()
-	var no refusal
-	for {
-		if wrong := route(v.set, r); wrong != "" {
-			no, done = refusal{status: http.StatusBadRequest}, true
-			v.place.Leave()
-			w.Header().Set("Cache-Control", "no-store")
-			response.Unreads(w, r)
-			http.Error(w, wrong, no.status)
-			response.Drain(w, r, true)
-			break
-		}
-		var err error
-		if no, err = l.admitted(r, &v, route); err != errOutdated {
-			if v.place != nil {
-				v.place.Leave()
-			}
-			if done = no.status != 0; done {
-				v.refuse(w, r, no, onRefused)
-			}
-			break
-		}
-		v = visit{set: l.rules.Load(), waited: v.waited, place: v.place}
+	v := l.visit(r)
+	defer v.close()
+	exempt, no := v.begin(route)
+	if no == nil && !exempt {
+		exempt, no = v.charge(route)
 	}
-	switch {
-	case no.status != 0:
-		markUnseen(w, r)
-		removeFiles(r, parsed)
-		return Entered{}
-	case v.n == 0 && v.slot == nil:
-		if v.skipped != nil {
-			v.warnUnlimited(w)
-		}
-		done = true
-		return Entered{Writer: w, Request: r, parsed: parsed}
+	v.conclude(exempt, no)
+	if no == nil {
+		return v.pass(w)
 	}
-	e := l.pass(w, r, &v)
-	e.parsed, done = parsed, true
-	return e
+	v.done = true
+	v.answer(w, r, no, onRefused)
+	markUnseen(w, r)
+	removeFiles(r, v.parsed)
+	return Entered{}
 }
 
-// admitted takes a request through the phases from gate to admit. The error is errOutdated if the rules have changed
-// while the request waited for a slot: it begins again then.
-func (l *RateLimit) admitted(r *http.Request, v *visit, route router) (no refusal, err error) {
-	set := v.set
-	if l.requests.Load() < 2 {
-		l.noteRequest(set)
+// begin takes the request through the phases gate and match.
+func (v *visit) begin(route router) (exempt bool, no *refusal) {
+	r, set := v.request, v.set
+	if wrong := route(set, r); wrong != "" {
+		return false, v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest, text: wrong})
 	}
 	if set.hasGate {
-		if exempt, no := set.gate(r, noKey); exempt || no.status != 0 {
-			return no, nil
+		if exempt, no = v.gate(r, noKey); exempt || no != nil {
+			return exempt, no
 		}
 	}
 	if set.byRoute != nil {
 		set.unrouted.note(r, set.Logger)
 	}
-	no = v.match(r)
-	if set.hasShadow {
-		v.noteShadowed()
+	if len(set.needs) > 0 {
+		v.use(set.needs)
 	}
-	if no.status != 0 {
-		set.observe(r, no, bans.Ban{})
-		return no, nil
-	}
-	var overload Overload
-	if set.Overload != nil {
-		overload = set.overloadFor(r)
-	}
-	return l.charge(r, v, overload, route)
+	return false, v.match(r)
 }
 
-// charge takes a request that has met its rules through the phases decide and admit, and reports it to the observer.
-func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload, route router) (no refusal, err error) {
-	if no, err = l.decide(r.Context(), v); err == errOutdated {
-		return no, err
+// charge takes a request that has met its rules through the phases decide and admit. If the rules change while it
+// waits, it begins again.
+func (v *visit) charge(route router) (exempt bool, no *refusal) {
+	for again := true; again && no == nil && !exempt; {
+		if again, no = v.decide(); again && v.isOutdated() {
+			v.restart()
+			exempt, no = v.begin(route)
+		}
 	}
-	if no.status == 0 && (v.turns || overload != nil) {
-		no = l.admit(r, v, overload, route)
+	if no == nil && !exempt && len(v.parts) > 0 && v.isOutdated() { // it was charged by the rules before
+		no = v.gateAgain(route)
 	}
-	if v.set.hasShadow && err == nil {
-		v.noteShadows()
+	return exempt, no
+}
+
+// isOutdated reports whether the rules have changed since the request came.
+func (v *visit) isOutdated() bool { return v.limiter.rules.Load() != v.set }
+
+// gateAgain applies the gate of new rules to a request that was charged by the rules before.
+func (v *visit) gateAgain(route router) *refusal {
+	now := &visit{limiter: v.limiter, request: v.request, state: state{set: v.limiter.rules.Load()}}
+	if route(now.set, v.request) != "" {
+		return v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest})
 	}
-	if v.set.Observer != nil && (v.n > 0 || overload != nil) {
-		v.observe(r, no, err)
+	_, no := now.gate(v.request, noKey)
+	v.ban = now.ban
+	return no
+}
+
+// conclude gives back what a request took that goes no further, and reports the request.
+func (v *visit) conclude(exempt bool, no *refusal) {
+	if len(v.parts) > 0 && (exempt || no != nil) {
+		v.undo()
+		v.refund((*met).took)
 	}
-	return no, err
+	v.noteShadows()
+	if v.set.Observer != nil {
+		v.observe(exempt, no)
+	}
 }
 
 // warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.

@@ -13,7 +13,7 @@ import (
 
 // match is the second phase of a request. It adds the limits and charges of the rules that match, and refuses a
 // request that a rule denies, or that lacks the key of a rule.
-func (v *visit) match(r *http.Request) (no refusal) {
+func (v *visit) match(r *http.Request) (no *refusal) {
 	set, tier := v.set, ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
@@ -24,7 +24,7 @@ func (v *visit) match(r *http.Request) (no refusal) {
 		}
 	}
 	if limitsGiven.Load() {
-		v.given = set.givenLimits(r.Context())
+		v.given = set.limitsInContext(r.Context())
 	}
 	groups := [3][]*rule{set.always, set.byTier[tier]}
 	if set.byRoute != nil {
@@ -39,29 +39,25 @@ func (v *visit) match(r *http.Request) (no refusal) {
 				continue
 			}
 			key, class, err := noKey, keyfunc.Shared, error(nil)
-			if !rule.deny && !rule.together {
+			if rule.Mode != Deny && !rule.together {
 				if key, class, err = read(rule.Key, r); err == nil {
 					rule.notes.keys.Found()
 				}
 			}
-			if no = v.meet(r, rule, tier, key, class, err); no.status != 0 {
+			if no = v.unlessShadow(rule, v.meet(r, rule, tier, key, class, err)); no != nil {
 				return no
 			}
 		}
 	}
-	return no
+	return nil
 }
 
 // meet adds the limits and charges that a rule has for r's key, or refuses r. The error says why r has no key.
-func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
-	switch {
-	case rule.deny && rule.shadow:
-		v.shadowed = append(v.shadowed, rule)
-		return no
-	case rule.deny:
-		return refusal{outcome: OutcomeRefused, status: rule.texts.Status, retry: rule.texts.RetryAfter, rule: rule}
+func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no *refusal) {
+	if rule.Mode == Deny {
+		return v.refuse(refusal{outcome: OutcomeRefused, status: rule.Refusal.Status, retry: rule.Refusal.RetryAfter, rule: rule})
 	}
-	pair, counts := "", true
+	counts := true
 	if err != nil {
 		counts, no = v.without(r, rule, err)
 		if key, class = noKey, keyfunc.Shared; rule.takesPreflight(r, err) {
@@ -69,59 +65,30 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 			key, class = v.set.preflightKey(r), keyfunc.InDoubt
 		}
 	}
-	p := rule.limits
+	f := rule.limits
 	if rule.tiers != nil {
-		p = rule.limitsFor(tier)
+		f = rule.inTier(tier)
 	}
-	if counts && (v.given != nil || p.overrides != nil) {
-		p, no = v.set.limitsOf(rule, p, key, class, v.given)
+	if counts && (v.given != nil || f.overrides != nil) {
+		f, no = v.ownLimits(f, key, class)
 	}
-	if counts && no.status == 0 && rule.Distinct != nil {
-		pair, counts, no = v.pairOf(r, rule, key)
+	if counts && no == nil && rule.reads != nil {
+		counts, no = rule.reads(v, r, f, key, class)
 	}
-	switch {
-	case no.status != 0 && rule.shadow:
-		v.shadowed = append(v.shadowed, rule)
-		return refusal{}
-	case no.status != 0 || !counts:
+	if no != nil || !counts {
 		return no
 	}
-	cost := int64(1)
-	if rule.costs {
-		cost = rule.Cost.Of(r)
+	cost := rule.Cost.Of(r)
+	for _, m := range f.rates {
+		v.add(m, key, class, cost)
 	}
-	for _, l := range p.all {
-		v.take(l, key, class, cost)
+	for _, m := range f.slots {
+		v.add(m, key, class, 1)
 	}
-	if pair != "" {
-		v.take(p.values, pair, class, 1)
+	if len(f.needs) > 0 {
+		v.use(f.needs)
 	}
-	return no
-}
-
-// take adds a limit and its charge. A request takes one slot, whatever it costs. A reservation is at most what the
-// limit allows at once, or the request would never pass.
-func (v *visit) take(p *limit, key string, class keyfunc.Class, cost int64) {
-	switch {
-	case p.slot:
-		cost = 1
-	case p.rule.Cost.settles:
-		cost = min(cost, p.quota.Capacity())
-	}
-	if v.n >= fewLimits {
-		v.grow()
-	}
-	v.n++
-	limits, charges := v.applied()
-	a, c := &limits[v.n-1], &charges[v.n-1]
-	a.limit, a.class, a.cost, a.said = p, class, cost, unsaid
-	c.Quota, c.Key, c.Optional = p.quota, key, p.shadow
-	if !p.looks {
-		c.Cost = cost
-	}
-	v.slots, v.queues, v.turns = v.slots || p.slot, v.queues || p.queued, v.turns || p.turn
-	v.counts = v.counts || p.rule.Counts.given
-	v.ends = v.ends || v.counts || p.rule.Cost.settles
+	return nil
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.
@@ -131,36 +98,35 @@ func (r *rule) takesPreflight(request *http.Request, err error) bool {
 
 // without decides about a request without a key, or without a value of Distinct: NoKey decides. If the key cannot be
 // read, OnOutage decides, and FailLocal counts all such requests together. An ambiguous key is answered 400.
-func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no refusal) {
+func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no *refusal) {
 	if rule.takesPreflight(r, err) {
-		return true, no
+		return true, nil
 	}
-	none := errors.Is(err, keyfunc.ErrNoKey)
+	none, status := errors.Is(err, keyfunc.ErrNoKey), 0
 	if !none {
 		v.set.warnKeyFailure(rule.Name, err)
 	}
-	no = refusal{outcome: OutcomeNoKey, rule: rule}
 	switch {
 	case none && rule.NoKey == NoKeySkip:
 		v.skipped = rule
-		return false, refusal{}
+		return false, nil
 	case none && rule.NoKey == NoKeyBadRequest, errors.Is(err, keyfunc.ErrAmbiguous):
-		no.status = http.StatusBadRequest
+		status = http.StatusBadRequest
 	case none && rule.NoKey == NoKeyUnauthorized:
-		no.status = http.StatusUnauthorized
+		status = http.StatusUnauthorized
 	case none:
 		if !v.explains {
 			v.set.keyless(rule, r)
 		}
-		return true, refusal{}
+		return true, nil
 	case rule.OnOutage == limiter.FailOpen:
-		return false, refusal{}
+		return false, nil
 	case rule.OnOutage == limiter.FailClosed, rule.NoKey == NoKeyBadRequest, rule.NoKey == NoKeyUnauthorized:
-		no.status = http.StatusServiceUnavailable
+		status = http.StatusServiceUnavailable
 	default:
-		return true, refusal{}
+		return true, nil
 	}
-	return false, no
+	return false, v.refuse(refusal{outcome: OutcomeNoKey, status: status, rule: rule})
 }
 
 // read returns the key of r by f. An empty key is none.
@@ -195,10 +161,10 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 	return rules
 }
 
-// limitsFor returns the limits for requests in that tier.
-func (r *rule) limitsFor(tier string) *limit {
-	if p, ok := r.tiers[tier]; ok {
-		return p
+// inTier returns the limits for requests in that tier.
+func (r *rule) inTier(tier string) *family {
+	if f, ok := r.tiers[tier]; ok {
+		return f
 	}
 	return r.limits
 }

@@ -50,29 +50,29 @@ type Outcome uint8
 
 // The outcomes, in the order in which they are checked.
 const (
-	OutcomeBanned    Outcome = iota // refused because of a ban
-	OutcomeExempt                   // admitted by Config.Allow
-	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
-	OutcomeUndecided                // refused, 503: the store could not decide, or a LeakyBucket's turn is too late
-	OutcomeRefused                  // refused by a limit, or by a rule with Deny
-	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
-	OutcomeAllowed                  // admitted
+	OutcomeBanned    Outcome = iota + 1 // refused because of a ban
+	OutcomeExempt                       // admitted by Config.Allow
+	OutcomeNoKey                        // refused without a key: 400, 401, or 503 if the key function failed
+	OutcomeUndecided                    // refused, 503: the store could not decide, or a LeakyBucket's turn is too late
+	OutcomeRefused                      // refused by a limit, or by a rule with Deny
+	OutcomeShed                         // refused by Config.Overload, and charged nothing: 503
+	OutcomeAllowed                      // admitted
 )
 
-var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "shed", "allowed"}
+var outcomes = [...]string{"", "banned", "exempt", "no_key", "undecided", "refused", "shed", "allowed"}
 
 // Outcomes returns all outcomes, in their order.
 func Outcomes() []Outcome {
-	all := make([]Outcome, len(outcomes))
+	all := make([]Outcome, len(outcomes)-1)
 	for i := range all {
-		all[i] = Outcome(i)
+		all[i] = Outcome(i + 1)
 	}
 	return all
 }
 
 // String returns the outcome as a word, such as "refused".
 func (o Outcome) String() string {
-	if int(o) < len(outcomes) {
+	if o != 0 && int(o) < len(outcomes) {
 		return outcomes[o]
 	}
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
@@ -99,41 +99,32 @@ func (s several) Observe(o *Observation) {
 // observations are reused, so that observing allocates nothing.
 var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewLimits)} }}
 
-// observe reports a request that needed no decision of the store. The rule of a refusal is reported if it denies
-// all requests.
-func (set *ruleset) observe(r *http.Request, no refusal, ban bans.Ban) {
-	if set.Observer == nil {
-		return
+// observe reports the outcome of a request. A request that was shed was charged nothing, so it has no Rules. If a rule
+// denies the request, it is the only one.
+func (v *visit) observe(exempt bool, no *refusal) {
+	if no == nil && !exempt && len(v.met)+len(v.parts) == 0 || no != nil && no.text != "" {
+		return // nothing limits it, or it has no route
 	}
 	o := observations.Get().(*Observation)
-	*o = Observation{Request: r, Outcome: no.outcome, Ban: ban, Rules: o.Rules[:0]}
-	if no.rule != nil && no.rule.deny {
-		o.Rules = append(o.Rules, RuleResult{Rule: no.rule.info, Decision: limiter.Decision{RetryAfter: no.retry}})
+	*o = Observation{
+		Request: v.request, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Ban: v.ban, Elapsed: v.elapsed, Waited: v.waited, Err: v.err,
 	}
-	set.report(o)
-}
-
-// observe reports the outcome of a request that met rules. The observer is not nil. A request that was shed was
-// charged nothing, so it has no Rules.
-func (v *visit) observe(r *http.Request, no refusal, err error) {
-	o := observations.Get().(*Observation)
-	*o = Observation{Request: r, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Elapsed: v.elapsed, Waited: v.waited, Err: err}
-	if no.status != 0 {
+	switch {
+	case exempt:
+		o.Outcome = OutcomeExempt
+	case no != nil:
 		o.Outcome = no.outcome
 	}
-	if o.Outcome != OutcomeShed {
-		limits, charges := v.applied()
-		for i := range limits {
-			if !limits[i].ofValue {
-				o.Rules = limits[i].appendResult(o.Rules, &charges[i])
-			}
+	switch {
+	case no != nil && no.rule != nil && no.rule.Mode == Deny:
+		o.Rules = append(o.Rules, RuleResult{Rule: no.rule.info, Decision: limiter.Decision{RetryAfter: no.retry}})
+	case v.outcome != 0 && o.Outcome != OutcomeShed:
+		for rank := range v.limits {
+			i := slices.IndexFunc(v.met, func(m met) bool { return m.rank == rank })
+			o.Rules = v.met[i].appendResult(o.Rules)
 		}
 	}
-	v.set.report(o)
-}
-
-func (set *ruleset) report(o *Observation) {
-	set.Observer.Observe(o)
+	v.set.Observer.Observe(o)
 	o.Request = nil // the next use overwrites the rest
 	observations.Put(o)
 }

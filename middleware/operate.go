@@ -43,11 +43,11 @@ func (r *RuleInfo) LimitText() string {
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
 	for _, r := range l.rules.Load().all {
-		if r.deny {
+		if r.Mode == Deny {
 			all = append(all, *r.info)
 		}
-		for _, p := range r.allLimits {
-			all = append(all, *p.info)
+		for _, f := range r.families {
+			all = append(all, *f.info)
 		}
 	}
 	return all
@@ -61,7 +61,7 @@ var ErrNoRule = invalid.New("middleware", "there is no rule of that name")
 
 // counting returns the rule of that name. A rule that denies counts nothing.
 func (set *ruleset) counting(name string) (*rule, error) {
-	if r := set.named[name]; r != nil && !r.deny {
+	if r := set.named[name]; r != nil && r.Mode != Deny {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: %.128q", ErrNoRule, name)
@@ -81,8 +81,8 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		return nil, err
 	}
 	key = named.counterOf(key)
-	for _, p := range named.allLimits {
-		usages = append(usages, usage{rule: named, limits: p, key: key, class: class})
+	for _, f := range named.families {
+		usages = append(usages, usage{rule: named, limits: f, key: key, class: class})
 	}
 	if err := l.left(ctx, set, usages); err != nil {
 		return nil, err
@@ -99,9 +99,9 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 			never := limiter.Decision{RetryAfter: limiter.Never}
 			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: never})
 		}
-		for n := range u.charges {
-			a := applied{limit: u.limits.all[n], class: class}
-			results = a.appendResult(results, &u.charges[n])
+		for n := range u.met {
+			u.met[n].units = 0 // nothing is taken
+			results = u.met[n].appendResult(results)
 		}
 	}
 	return results, nil
@@ -130,9 +130,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {
 			return err
 		}
-		if c.Quota.InFlight() {
-			l.room.Released(keyOf(&c))
-		}
+		l.room.Released(keyOf(&c))
 	}
 	return nil
 }
@@ -148,9 +146,9 @@ type InProgress struct {
 func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
 	for _, r := range l.rules.Load().all {
-		for _, p := range r.allLimits {
-			if p.slots() != nil {
-				all = append(all, InProgress{p.info, p.progress.requests.Load(), p.progress.waiting.Load()})
+		for _, f := range r.families {
+			if len(f.slots) > 0 {
+				all = append(all, InProgress{f.info, f.progress.requests.Load(), f.progress.waiting.Load()})
 			}
 		}
 	}

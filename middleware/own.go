@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -20,13 +19,13 @@ import (
 // limitsGiven is set by the first WithLimit of the process. Until then no context is searched.
 var limitsGiven atomic.Bool
 
-// A givenLimit is what WithLimit stores in a context.
-type givenLimit struct {
+// A contextLimit is what WithLimit stores in a context.
+type contextLimit struct {
 	rule   string
 	limit  limiter.Allowance
-	denies bool        // the limit has 0 events in a period
-	err    error       // why the limit is invalid
-	outer  *givenLimit // of the context around
+	denies bool          // the limit has 0 events in a period
+	err    error         // why the limit is invalid
+	outer  *contextLimit // of the context around
 }
 
 // WithLimit returns a context in which one rule has another limit: the client's own, such as what a
@@ -48,8 +47,8 @@ type givenLimit struct {
 // weir-limit-failed. A name that no rule has is logged with code weir-unknown-rule.
 func WithLimit(ctx context.Context, rule string, limit limiter.Allowance) (context.Context, error) {
 	limitsGiven.Store(true)
-	g := &givenLimit{rule: rule, limit: limit}
-	g.outer, _ = ctx.Value(limitKey).(*givenLimit)
+	g := &contextLimit{rule: rule, limit: limit}
+	g.outer, _ = ctx.Value(limitKey).(*contextLimit)
 	if g.denies = isZero(limit); !g.denies {
 		if _, _, err := limiter.Split(limit); err != nil {
 			g.err = invalid.New("middleware", "WithLimit for rule %.128q: %w", rule, err)
@@ -73,10 +72,10 @@ func isZero(a limiter.Allowance) bool {
 	return err == nil
 }
 
-// givenLimits returns the innermost limit that WithLimit gave the request with this context, or nil. It
+// contextLimits returns the innermost limit that WithLimit gave the request with this context, or nil. It
 // warns of names that no rule has.
-func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
-	given, _ := ctx.Value(limitKey).(*givenLimit)
+func (set *ruleset) limitsInContext(ctx context.Context) *contextLimit {
+	given, _ := ctx.Value(limitKey).(*contextLimit)
 	for g := given; g != nil; g = g.outer {
 		if set.named[g.rule] == nil {
 			set.notices.warnUnknown(set.Logger, "weir-unknown-rule",
@@ -88,56 +87,71 @@ func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
 }
 
 // of returns the limit for a rule, or nil.
-func (g *givenLimit) of(rule string) *givenLimit {
+func (g *contextLimit) of(rule string) *contextLimit {
 	for g != nil && g.rule != rule {
 		g = g.outer
 	}
 	return g
 }
 
-// limitsOf returns the limits of a client with that key: its own, or base, which are of its tier. It refuses a client
-// whose own limit is 0 or invalid.
-func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Class, given *givenLimit) (p *limit, no refusal) {
-	p = base
-	if own := base.overrides[key]; own != nil && class != keyfunc.InDoubt {
-		if end := own.info.Until; end.IsZero() || set.now().Before(end) {
-			p = own
+// ownLimits returns the limits of a client with that key: its own, or those of its tier. It refuses a client whose own
+// limit is 0 or invalid.
+func (v *visit) ownLimits(ofTier *family, key string, class keyfunc.Class) (f *family, no *refusal) {
+	f = ofTier
+	if override := ofTier.overrides[key]; override != nil && class != keyfunc.InDoubt {
+		if end := override.info.Until; end.IsZero() || v.limiter.now().Before(end) {
+			f = override
 		}
 	}
-	given = given.of(r.Name)
+	given := v.given.of(f.rule.Name)
 	switch {
 	case given == nil:
-		return p, no
+		return f, nil
 	case given.denies:
-		return p, refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: r}
+		return f, v.refuse(refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: f.rule})
 	case given.err == nil && (key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt):
-		return p, no
+		return f, nil
 	}
-	own, err := base, given.err
-	if err == nil {
-		own = set.own(base, given.limit)
-		err = own.err
+	var err error
+	if err = given.err; err == nil {
+		f, err = v.set.familyFor(ofTier, given.limit)
 	}
 	if err != nil {
-		set.warnOnce("weir-limit-failed", r.Name,
+		v.set.warnOnce("weir-limit-failed", ofTier.rule.Name,
 			"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
-		return p, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
+		return ofTier, v.refuse(refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: ofTier.rule})
 	}
-	return own, no
+	return f, nil
 }
 
-// endsWithOverride shortens the waits of a decision under an override that ends: if the rule's limits allow more, more
-// fits then.
-func (p *limit) endsWithOverride(d *limiter.Decision, cost int64, now time.Time) {
-	if p.base == nil || p.slot || !d.Counted() {
+// An override that ends shortens the waits of decisions: if the rule's limits allow more, more fits then.
+
+var overridesFeature = feature{
+	family: func(f *family) (needed bool, err error) { return !f.info.Until.IsZero(), nil },
+	part:   func(v *visit) part { return &v.overrides },
+}
+
+// An overrides shortens the waits of limits that end.
+type overrides struct{ noPart }
+
+func (o *overrides) after(v *visit) (again bool, no *refusal) {
+	for i := range v.limits {
+		v.met[i].endWithOverride(v.limiter.now())
+	}
+	return false, nil
+}
+
+func (m *met) endWithOverride(now time.Time) {
+	d, until := &m.Decision, m.info.Until
+	if until.IsZero() || m.isSlot() || !d.Counted() {
 		return
 	}
-	for _, b := range p.base.all {
-		if !b.slot && b.quota.Capacity() <= max(p.quota.Capacity(), cost-1) {
+	for _, after := range m.ofTier.rates {
+		if after.quota.Capacity() <= max(m.quota.Capacity(), m.units-1) {
 			return
 		}
 	}
-	left := max(p.info.Until.Sub(now).Truncate(time.Microsecond), time.Microsecond)
+	left := max(until.Sub(now).Truncate(time.Microsecond), time.Microsecond)
 	d.NextAfter, d.ResetAfter = min(d.NextAfter, left), min(d.ResetAfter, left)
 	d.RetryAfter = min(d.RetryAfter, left)
 }
@@ -145,60 +159,64 @@ func (p *limit) endsWithOverride(d *limiter.Decision, cost int64, now time.Time)
 // mostOwn bounds the own limits that are kept of a rule in a tier, and the keys' different overrides.
 const mostOwn = 4096
 
-// own returns limits like base for another Allowance. They have an err if the rule cannot have them.
-func (set *ruleset) own(base *limit, l limiter.Allowance) *limit {
-	if l == base.info.Limit {
-		return base
+// familyFor returns limits like those of a tier for another Allowance, or why the rule cannot have them.
+func (set *ruleset) familyFor(ofTier *family, l limiter.Allowance) (*family, error) {
+	if l == ofTier.info.Limit {
+		return ofTier, nil
 	}
-	own, _ := base.own.Get(l, func() (*limit, error) {
-		p, err := set.compileOwn(base, l)
+	f, _ := ofTier.own.Get(l, func() (*family, error) { // compiled again, limits find their counters by name
+		f, err := set.compileOwn(ofTier, l)
 		if err != nil {
-			p = &limit{err: err}
+			f = &family{err: err}
 		}
-		return p, nil
+		return f, nil
 	})
-	return own
+	return f, f.err
 }
 
-// compileOwn returns limits like base for another Allowance, which the store may refuse.
-func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error) {
-	r, info := base.rule, *base.info
+// compileOwn returns limits like those of a tier for another Allowance, which the store may refuse.
+func (set *ruleset) compileOwn(ofTier *family, l limiter.Allowance) (*family, error) {
+	r, info := ofTier.rule, *ofTier.info
 	info.Limit, info.Own = l, true
-	quotas, err := r.quotasFor(info.Tier, l)
+	f, err := r.newFamily(info, ofTier.progress)
 	if err != nil {
 		return nil, err
 	}
-	for _, quota := range quotas {
-		if other := set.counters[quota.Rule()]; other != "" && other != r.Name {
+	for _, m := range f.all() {
+		if other := set.counters[m.quota.Rule()]; other != "" && other != r.Name {
 			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has",
-				l, quota.Rule(), other)
+				l, m.quota.Rule(), other)
 		}
-		if err := cmp.Or(r.fits(quota), set.check(quota)); err != nil {
+		if err := set.check(m.quota); err != nil {
 			return nil, err
 		}
 	}
-	p := r.newLimits(quotas, &info, base.progress)
-	if r.notes.add(p.all) {
-		for _, base := range r.allLimits { // those that are in use add their names again
-			base.own.Clear()
+	for _, m := range f.limits() {
+		if err := r.fits(m.quota); err != nil {
+			return nil, err
 		}
 	}
-	return p, nil
+	if r.notes.add(f) {
+		for _, ofTier := range r.families { // those that are in use add their names again
+			ofTier.own.Clear()
+		}
+	}
+	return f, nil
 }
 
 // add adds the names of limits for Reset. It reports whether it has begun to forget: it keeps mostOwn names, and as
 // many as it had before these.
-func (n *notes) add(limits []*limit) (forgets bool) {
+func (n *notes) add(f *family) (forgets bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, p := range limits {
-		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
+	for _, m := range f.limits() {
+		id := counterKey{rule: m.quota.Rule(), tier: m.quota.Tier()}
 		if n.quotas[id] == nil && (n.quotas == nil || len(n.quotas) >= mostOwn) {
 			forgets = n.older != nil
 			n.older, n.quotas = n.quotas, map[counterKey]*limiter.Quota{}
 		}
-		if n.quotas[id] == nil || !p.info.Own { // the rule's own may be of another kind
-			n.quotas[id] = p.quota
+		if n.quotas[id] == nil || !f.info.Own { // the rule's own may be of another kind
+			n.quotas[id] = m.quota
 		}
 	}
 	return forgets
@@ -213,24 +231,24 @@ func (r *rule) quotasForReset() map[counterKey]*limiter.Quota {
 	}
 	maps.Copy(all, r.notes.quotas)
 	r.notes.mu.Unlock()
-	add := func(first *limit) {
-		for _, p := range first.all {
-			all[counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}] = p.quota
+	add := func(f *family) {
+		for _, m := range f.limits() {
+			all[counterKey{rule: m.quota.Rule(), tier: m.quota.Tier()}] = m.quota
 		}
 	}
-	for _, base := range r.allLimits {
-		for _, own := range base.overrides {
-			add(own)
+	for _, ofTier := range r.families {
+		for _, override := range ofTier.overrides {
+			add(override)
 		}
 	}
-	for _, base := range r.allLimits {
-		add(base)
+	for _, ofTier := range r.families {
+		add(ofTier)
 	}
 	return all
 }
 
-// overrides compiles r's limits of single keys, for each of its tiers. No message contains a key.
-func (c *compiler) overrides(at invalid.Place, r *rule) {
+// compileOverrides compiles r's limits of single keys, for each of its tiers. No message contains a key.
+func (c *compiler) compileOverrides(at invalid.Place, r *rule) {
 	if r.Overrides == nil {
 		return
 	}
@@ -248,25 +266,22 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 			keys[o] = append(keys[o], key)
 		}
 	}
-	for _, base := range r.allLimits {
-		base.overrides = make(map[string]*limit, len(r.Overrides))
+	for _, ofTier := range r.families {
+		ofTier.overrides = make(map[string]*family, len(r.Overrides))
 		for o, keys := range keys {
-			p, info := base, *base.info
+			f, info := ofTier, *ofTier.info
 			if o.Limit != info.Limit {
 				if compiled++; compiled > mostOwn {
 					c.report(at, "has more than the %d different limits that the keys of a rule can have", mostOwn)
 					return
 				}
 				info.Limit, info.Own, info.Until, info.Because = o.Limit, true, o.Until, o.Because
-				if p = c.newLimits(at, r, info, base.progress); p != nil && !o.Until.IsZero() {
-					c.set.hasEnds = true
-					for _, own := range p.all {
-						own.base = base
-					}
+				if f = c.family(at, r, info, ofTier.progress); f != nil {
+					f.ofTier = ofTier
 				}
 			}
 			for _, key := range keys {
-				base.overrides[key] = p
+				ofTier.overrides[key] = f
 			}
 		}
 	}

@@ -22,7 +22,7 @@ type RateLimit struct {
 	memory  *limiter.Memory // the store, if it is a Memory: charges then stay on the stack
 	routers atomic.Pointer[routers]
 	room    waiting.Room[counterKey] // requests that wait for a slot
-	turns   turns
+	visits  sync.Pool                // of *visit
 
 	requests  atomic.Int32 // met, up to two
 	namesakes *namesakes   // nil: the store may be another limiter's too
@@ -69,13 +69,13 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	if err := l.claim(set); err != nil {
 		return err
 	}
-	set.check, set.now = l.checkQuota, l.now
+	set.check = l.checkQuota
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
-		for _, p := range r.allLimits {
-			r.notes.add(p.all)
-			for _, own := range p.overrides {
-				r.notes.add(own.all)
+		for _, f := range r.families {
+			r.notes.add(f)
+			for _, override := range f.overrides {
+				r.notes.add(override)
 			}
 		}
 	}

@@ -11,27 +11,35 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// texts returns the Refusal of the rule that refuses, or nil if none does, or if it needs a key.
-func (no *refusal) texts() *Refusal {
+// byRule returns the Refusal of the rule that refuses, or nil if none does, or if it needs a key.
+func (no *refusal) byRule() *Refusal {
 	if no.outcome == OutcomeRefused && no.rule != nil {
-		return no.rule.texts
+		return &no.rule.Refusal
 	}
 	return nil
 }
 
 // answered returns the status that the client sees.
 func (no *refusal) answered() int {
-	if t := no.texts(); t != nil && t.Status != 0 {
+	if t := no.byRule(); t != nil && t.Status != 0 {
 		return t.Status
 	}
 	return no.status
 }
 
+// slots returns how many requests may be in progress, if only slots are missing, or 0.
+func (no *refusal) slots() int64 {
+	if no.limit == nil || !no.limit.isSlot() {
+		return 0
+	}
+	return no.limit.Decision.Limit
+}
+
 // limitText returns the limit that refuses, as text.
 func (no *refusal) limitText() string {
 	switch {
-	case no.full > 0:
-		return strconv.FormatInt(no.full, 10) + " at once"
+	case no.slots() > 0:
+		return strconv.FormatInt(no.slots(), 10) + " at once"
 	case no.limit != nil:
 		return no.limit.quota.Limit().String()
 	}
@@ -45,7 +53,7 @@ func (no *refusal) seconds() int64 {
 		return 0
 	}
 	seconds := secondsUp(no.retry)
-	t := no.texts()
+	t := no.byRule()
 	if t == nil || t.Jitter == 0 || seconds == 0 {
 		return seconds
 	}
@@ -54,14 +62,14 @@ func (no *refusal) seconds() int64 {
 }
 
 // resultOf returns the Result of a refusal.
-func (v *visit) resultOf(no refusal) (result Result) {
+func (v *visit) resultOf(no *refusal) (result Result) {
 	switch {
 	case no.limit != nil:
 		result = v.result()
 	case no.outcome != OutcomeNoKey && no.rule != nil: // it denies
 		result.Rule, result.RetryAfter = no.rule.Name, no.retry
 	default:
-		result.Rule, result.RetryAfter = no.ban, no.retry
+		result.Rule, result.RetryAfter = v.ban.Rule, no.retry
 	}
 	result.Status, result.Banned = no.answered(), no.outcome == OutcomeBanned
 	return result
@@ -80,13 +88,13 @@ func (no *refusal) kind(seconds int64) answer.Kind {
 		return answer.Banned
 	case no.rule == nil: // a ban with status 429 looks like a limit
 		return answer.Quota
-	case no.rule.deny && no.status == http.StatusForbidden:
+	case no.rule.Mode == Deny && no.status == http.StatusForbidden:
 		return answer.Denied
-	case no.rule.deny:
+	case no.rule.Mode == Deny:
 		return answer.DeniedNow
 	case no.limit == nil:
 		return answer.Zero
-	case no.full > 0:
+	case no.slots() > 0:
 		return answer.AtOnce
 	case seconds == 0:
 		return answer.Cost
@@ -96,10 +104,10 @@ func (no *refusal) kind(seconds int64) answer.Kind {
 
 // facts returns what the answer says, given the seconds to wait, without the violated rules.
 func (no *refusal) facts(seconds int64) answer.Facts {
-	f := answer.Facts{Kind: no.kind(seconds), Status: no.answered(), Seconds: seconds, AtOnce: no.full}
-	if own := no.texts(); own != nil {
-		f.Type, f.Title, f.Message, f.Rule = own.Type, own.Title, own.Message, no.rule.Name
-		if answer.StatesLimit(own.Message) {
+	f := answer.Facts{Kind: no.kind(seconds), Status: no.answered(), Seconds: seconds, AtOnce: no.slots()}
+	if t := no.byRule(); t != nil {
+		f.Type, f.Title, f.Message, f.Rule = t.Type, t.Title, t.Message, no.rule.Name
+		if answer.StatesLimit(t.Message) {
 			f.Limit = no.limitText()
 		}
 	}
@@ -117,12 +125,34 @@ func challenge(key keyfunc.Func) string {
 // appendViolated appends the names of the rules that refused, in quotes, without those in shadow.
 func (v *visit) appendViolated(names []string) []string {
 	var space [limiter.MaxCharges]uint8
-	limits, charges := v.applied()
-	shown, _ := v.shown(space[:0])
+	shown, _ := v.order(space[:0])
 	for _, i := range shown {
-		if !charges[i].Decision.Allowed {
-			names = append(names, limits[i].name)
+		if m := &v.met[i]; !m.Decision.Allowed {
+			names = append(names, m.name)
 		}
 	}
 	return names
+}
+
+// refusedByLimit returns the refusal by the tightest limit that refuses, or by a slot if no limit refuses.
+func (v *visit) refusedByLimit() *refusal {
+	no := refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests}
+	together := true
+	for i := range v.shown {
+		m := &v.met[i]
+		if m.Decision.Allowed {
+			continue
+		}
+		no.retry = max(no.retry, m.Decision.RetryAfter)
+		together = together && m.rule.together
+		switch {
+		case no.limit == nil, no.limit.isSlot() && !m.isSlot(),
+			no.limit.isSlot() == m.isSlot() && m.Decision.IsTighterThan(&no.limit.Decision):
+			no.limit, no.rule = m, m.rule
+		}
+	}
+	if together && no.slots() > 0 {
+		no.status = http.StatusServiceUnavailable
+	}
+	return v.refuse(no)
 }

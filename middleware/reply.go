@@ -76,24 +76,24 @@ func (r Refusal) Validate() error {
 	return errors.Join(errs...)
 }
 
-// texts returns the Refusal of a rule, with what it inherits from the Config's.
-func (c *compiler) texts(at invalid.Place, given Rule) *Refusal {
+// inherited returns the Refusal of a rule, with what it inherits from the Config's.
+func (c *compiler) inherited(at invalid.Place, given Rule) Refusal {
 	r := given.Refusal
 	if !c.check(at, r.Validate()) {
-		return nil
+		return r
 	}
 	if given.Mode != Deny {
 		c.reject(r.RetryAfter != 0, at.Of("Refusal.RetryAfter"),
 			"is %v: it is only for a rule that denies, as a limit computes it", r.RetryAfter)
 		r.inherit(c.refusal)
-		return &r
+		return r
 	}
 	switch r.Status = cmp.Or(r.Status, http.StatusForbidden); r.Status {
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 	default:
 		c.report(at.Of("Refusal.Status"), "is %d: it must be 403, 429 or 503 for a rule that denies", r.Status)
 	}
-	return &r
+	return r
 }
 
 // inherit fills the zero fields of r from the Refusal of the Config.

@@ -86,56 +86,48 @@ func (r *RuleResult) Binding() limiter.Limit {
 // FromContext returns the Result of the innermost limiter with Config.Results that has admitted the request with
 // this context, for handlers behind it. It returns false if there is none, or if no rule applied.
 func FromContext(ctx context.Context) (Result, bool) {
-	for e := endOf(ctx); e != nil; e = endOf(e.Context) {
-		if e.set.Results && e.n > 0 {
-			return e.result(), true
+	for v := visitOf(ctx); v != nil; v = visitOf(v.Context) {
+		if v.set.Results && len(v.met) > 0 {
+			return v.result(), true
 		}
 	}
 	return Result{}, false
 }
 
 func (v *visit) result() (result Result) {
-	limits, charges := v.applied()
-	binding := -1
+	var binding *limiter.Decision
 	result.Allowed = true // also if only rules in shadow applied
-	for i := range limits {
-		a, d := &limits[i], &charges[i].Decision
-		if a.shadow || a.ofValue {
-			continue
-		}
-		if binding < 0 || isStricter(d, &charges[binding].Decision) {
-			binding = i
-			result.Decision, result.Rule, result.Tier = *d, a.info.Name, a.info.Tier
+	for i := range v.shown {
+		m := &v.met[i]
+		d := &m.Decision
+		if binding == nil || isStricter(d, binding) {
+			binding = d
+			result.Decision, result.Rule, result.Tier = *d, m.info.Name, m.info.Tier
 		}
 	}
-	for _, shadow := range [2]bool{false, true} {
-		for i := range limits {
-			a, d := &limits[i], &charges[i].Decision
-			switch {
-			case a.shadow != shadow || a.ofValue:
-				continue
-			case !shadow:
-				result.Degraded = result.Degraded || d.Degraded
-				result.NearLimit = result.NearLimit || a.isNear(d)
-				result.RetryAfter = max(result.RetryAfter, d.RetryAfter)
-			}
-			result.Rules = a.appendResult(result.Rules, &charges[i])
-		}
+	for i := range v.shown {
+		m := &v.met[i]
+		result.Degraded = result.Degraded || m.Decision.Degraded
+		result.NearLimit = result.NearLimit || m.isNear(&m.Decision)
+		result.RetryAfter = max(result.RetryAfter, m.Decision.RetryAfter)
+	}
+	for i := range v.limits {
+		result.Rules = v.met[i].appendResult(result.Rules)
 	}
 	return result
 }
 
 // appendResult appends the decision of a limit, or joins it with the rule's other decisions.
-func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleResult {
-	d, first := c.Decision, len(results)-1
-	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != c.Key) {
+func (m *met) appendResult(results []RuleResult) []RuleResult {
+	d, first, isSlot := m.Decision, len(results)-1, m.isSlot()
+	for !m.isFirst() && first >= 0 && (results[first].Rule != m.info || results[first].Key != m.Key) {
 		first--
 	}
-	if !a.other || first < 0 {
+	if m.isFirst() || first < 0 {
 		r := RuleResult{
-			Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.slot,
+			Rule: m.info, Key: m.Key, Class: m.class, Cost: m.units, Decision: d, binding: m.quota.Limit(), atOnce: isSlot,
 		}
-		if a.slot {
+		if isSlot {
 			r.Concurrent = d
 		}
 		return append(results, r)
@@ -144,13 +136,13 @@ func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleRe
 	if r.Limits == nil {
 		r.Limits = append(make([]limiter.Decision, 0, 2), r.Decision)
 	}
-	if a.slot {
+	if isSlot {
 		r.Concurrent = d
 	} else {
 		r.Limits = append(r.Limits, d)
 	}
 	if d.IsTighterThan(&r.Decision) {
-		r.binding, r.atOnce = a.quota.Limit(), a.slot
+		r.binding, r.atOnce = m.quota.Limit(), isSlot
 	}
 	r.Decision.Join(&d)
 	return results

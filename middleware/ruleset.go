@@ -1,8 +1,8 @@
 package middleware
 
 import (
-	"sync/atomic"
-	"time"
+	"net/http"
+	"slices"
 
 	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/route"
@@ -24,28 +24,24 @@ type ruleset struct {
 	legacyFields [3]string // limit, remaining, reset
 	retryField   string    // repeats Retry-After; empty without Headers.RetryAfter
 
-	limitsAll     bool // Rules, or ByRoute for /*, limits every request
-	needsRoute    bool // something may read r.Pattern
-	needsTier     bool // a rule depends on the tier
-	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
-	hasBans       bool // some requests may be banned
-	hasGate       bool // something may refuse or exempt a request before its rules
-	hasShadow     bool // a rule is in shadow
-	hasSoft       bool // a rule has SoftAt
-	hasDistinct   bool // a rule has Distinct
-	hasEscalation bool // a rule counts its refusals
-	hasEnds       bool // a rule has overrides that end
-	chargesAfter  bool // a rule has Afterwards
+	limitsAll  bool // Rules, or ByRoute for /*, limits every request
+	needsRoute bool // something may read r.Pattern
+	needsTier  bool // a rule depends on the tier
+	hasHosts   bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
+	hasBans    bool // some requests may be banned
+	hasGate    bool // something may refuse or exempt a request before its rules
+	hasSoft    bool // a rule has SoftAt
+
+	needs []int // the features whose parts all requests need
 
 	counters map[string]string        // by name, the rules that have them
 	quotas   []*limiter.Quota         // of all limits, and of refusals
 	progress map[counterKey]*progress // kept when the rules change
 
-	banKeys   []*rule // whose keys are looked up in the list of bans
-	bansNotes notes   // of bans in shadow
+	banKeys      []*rule // whose keys are looked up in the list of bans
+	bansInShadow rule    // has the notes of bans in shadow
 
 	check func(*limiter.Quota) error // by the store
-	now   func() time.Time           // of the limiter
 
 	addresses []keyfunc.Func // of the clients of preflights
 
@@ -58,68 +54,70 @@ type ruleset struct {
 
 // A rule is a validated Rule.
 type rule struct {
-	Rule
-	shadow    bool              // it refuses nothing
-	deny      bool              // it refuses all
-	costs     bool              // Cost is given
-	together  bool              // Key is keyfunc.Global, and is not called: all requests count under noKey
-	info      *RuleInfo         // for requests in no tier
-	texts     *Refusal          // of its refusals
-	limits    *limit            // for requests in no tier; nil with Deny
-	tiers     map[string]*limit // nil without Tiers
-	allLimits []*limit          // in no tier and in tiers, in order
-	strikes   *limiter.Quota    // counts refusals; nil without Escalate
+	Rule                         // with the Refusal that it inherits
+	shadow    bool               // it refuses nothing
+	together  bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
+	isPartial bool               // requests that it matches may cost nothing
+	info      *RuleInfo          // for requests in no tier
+	limits    *family            // for requests in no tier; nil with Deny
+	tiers     map[string]*family // nil without Tiers
+	families  []*family          // in no tier and in tiers, in order
+	strikes   *limiter.Quota     // counts refusals; nil without Escalate
 
-	mostLimits int // that it has for a key
+	// reads reads what a request needs beside the key. It is nil if that is nothing.
+	reads func(v *visit, r *http.Request, f *family, key string, class keyfunc.Class) (counts bool, no *refusal)
 
+	most  int // limits of a request
 	notes *notes
 }
 
-// A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
-type progress struct{ requests, waiting atomic.Int64 }
+// A family has the limits that a rule has for the requests of one tier, or of one client.
+type family struct {
+	rule  *rule
+	info  *RuleInfo
+	rates []*meter // the limits
+	slots []*meter // its AtOnce, if it has one
 
-// A limit is a quota with the texts of the header fields that never change. A rule has one for each limit and AtOnce of
-// its Allowance; the first stands for all of them.
-type limit struct {
-	info     *RuleInfo
+	needs    []int               // the features whose parts its requests need
+	values   []*meter            // of Distinct: counts each value
+	queue    limiter.Concurrency // of slots
+	progress *progress           // of slots
+	ofTier   *family             // of an override that ends: the limits of the rule then
+
+	// Of the limits of a tier.
+	overrides map[string]*family                      // by key; nil without Overrides
+	own       bounded.Map[limiter.Allowance, *family] // the limits of clients
+	err       error                                   // why the rule cannot have a client's own limit
+}
+
+// A meter is a quota with the texts of the header fields that never change.
+type meter struct {
+	*family
 	quota    *limiter.Quota
 	capacity string // X-RateLimit-Limit
 	name     string // as clients see it, in quotes: the same in Structured Fields (RFC 9651) and in JSON
 	member   string // in RateLimit-Policy: "ip";q=100;w=60
+	unit     string // ends the member; empty: requests in a period
+
+	most   int64 // that a request costs
+	atOnce int64 // the most that a request is charged when it comes; the rest when it ends
 
 	isCalendar bool // its windows differ in length
-
-	rule   *rule
-	slot   bool  // it is the rule's AtOnce, not one of its limits
-	queued bool  // requests may wait for the slot
-	turn   bool  // it is a LeakyBucket
-	shadow bool  // the rule's
-	softAt int64 // percent, here as each response needs it
-	looks  bool  // requests are charged when their answer is known
-
-	all   []*limit // of the first: all of the rule, slots last; of the others nil
-	other bool     // it is not the first
-
-	values  *limit // of the first of a rule with Distinct: the limit that counts values
-	ofValue bool   // it counts values, and is shown to nobody
-
-	progress *progress // of slots
-
-	base *limit // of an override that ends: the first limit of the rule then
-
-	// Of the first limits of a rule and its tiers.
-	overrides map[string]*limit                      // by key; nil without Overrides
-	own       bounded.Map[limiter.Allowance, *limit] // the limits of clients
-
-	concurrency limiter.Concurrency // of a slot
-
-	err error // why the rule cannot have a client's own limit
+	open       bool // the end of a request may change its charge
 }
 
-// slots returns the limit of p that is the rule's AtOnce, or nil.
-func (p *limit) slots() *limit {
-	if last := p.all[len(p.all)-1]; last.slot {
-		return last
+// limits returns what requests count by, slots last.
+func (f *family) limits() []*meter { return slices.Concat(f.rates, f.slots) }
+
+// all returns all meters.
+func (f *family) all() []*meter { return slices.Concat(f.rates, f.slots, f.values) }
+
+// isFirst reports whether m stands for its rule where that is named once.
+func (m *meter) isFirst() bool { return m == m.family.first() }
+
+func (f *family) first() *meter {
+	if len(f.rates) > 0 {
+		return f.rates[0]
 	}
-	return nil
+	return f.slots[0]
 }

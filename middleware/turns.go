@@ -2,87 +2,103 @@ package middleware
 
 import (
 	"context"
-	"sync"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/limiter"
 )
 
-// Requests that look at the queue of a leaky bucket before they take a turn. A look does not see the
-// turns that others are about to take, so many requests that look at once would all find room.
-type turns struct {
-	mu     sync.Mutex
-	queues map[counterKey]*queue
-}
+// A LeakyBucket gives each request a turn, and the request waits for it. A turn can only be refunded if no other request
+// has a later one.
 
-// A queue is a leaky bucket's queue, which requests of this process are deciding about.
-type queue struct {
-	requests       int
-	sent, answered time.Duration // the length that they asked for, and the part that the store has decided
-}
-
-// An inQueue is a request at a queue, from before its look until it has a turn there, or none.
-type inQueue struct {
-	queue    *queue
-	of       counterKey
-	charge   int           // index in the request's charges
-	answered time.Duration // of the queue before the look, which sees that and maybe more
-	sent     time.Duration // by this request
-}
-
-// enter must be called before the look, and leave when the turns are taken or refused.
-func (t *turns) enter(limits []applied, charges []limiter.Charge) (all []inQueue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range charges {
-		c := &charges[i]
-		if !limits[i].turn {
-			continue
+var turnsFeature = feature{
+	quota: func(r *rule, q *limiter.Quota) error {
+		const why = "a leaky-bucket cannot have it, as its requests have waited when they are answered"
+		switch {
+		case q.Algorithm() != limiter.LeakyBucket:
+		case r.Counts.given:
+			return invalid.Field("middleware", "Counts", "is %v: %s", r.Counts, why)
+		case r.Counts.after:
+			return invalid.Field("middleware", "Afterwards", "is set: %s", why)
+		case r.Cost.settles:
+			return invalid.Field("middleware", "Reserve",
+				"cannot go with a leaky-bucket: a request's turn would depend on what others reserved")
 		}
-		of := keyOf(c)
-		q := t.queues[of]
-		if q == nil {
-			q = &queue{}
-			if t.queues == nil {
-				t.queues = map[counterKey]*queue{}
+		return nil
+	},
+	family: func(f *family) (needed bool, err error) {
+		for _, m := range f.rates {
+			needed = needed || m.quota.Algorithm() == limiter.LeakyBucket
+		}
+		return needed, nil
+	},
+	part: func(v *visit) part { return &v.turns },
+}
+
+// A turns makes a request wait for its turn.
+type turns struct{ noPart }
+
+// before asks for no turn that would come after the request's deadline. If a limit may refuse the request by a look,
+// it looks before it takes a turn.
+func (t *turns) before(v *visit) (again bool, no *refusal) {
+	deadline, ok := v.request.Context().Deadline()
+	takes, looks := false, false
+	for i := range v.met {
+		switch m := &v.met[i]; {
+		case m.Optional:
+		case m.quota.Algorithm() == limiter.LeakyBucket:
+			if takes = true; ok {
+				m.Within = max(time.Until(deadline), time.Microsecond)
 			}
-			t.queues[of] = q
+		default:
+			looks = looks || m.Cost == 0
 		}
-		q.requests++
-		all = append(all, inQueue{queue: q, of: of, charge: i, answered: q.answered})
 	}
-	return all
+	if takes && looks && v.outcome == 0 {
+		v.look()
+	}
+	return false, nil
 }
 
-// send reports whether all turns come before the end of ctx, by a look at the charges. If so, other requests take
-// them into account.
-func (t *turns) send(ctx context.Context, charges []limiter.Charge, all []inQueue) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range all {
-		r := &all[i]
-		if c := &charges[r.charge]; !c.Optional && tooLate(ctx, c.Decision.Delay+r.queue.sent-r.answered) {
+func (t *turns) after(v *visit) (again bool, no *refusal) {
+	switch v.outcome {
+	case OutcomeRefused:
+		if v.isLate() {
+			v.outcome = OutcomeUndecided
+		}
+	case OutcomeAllowed:
+		if d := v.delay(); d > 0 && !v.limiter.delayed(v.request.Context(), d) {
+			// The client has left. It could fill a queue for free if its turn were refunded.
+			v.refund((*met).isOpen)
+			no = v.refuse(refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest}) // the rules admitted it
+		}
+	}
+	return false, no
+}
+
+// isLate reports whether the request is refused only because its turns would come after its deadline.
+func (v *visit) isLate() bool {
+	for i := range v.met {
+		m := &v.met[i]
+		isLate := m.quota.Algorithm() == limiter.LeakyBucket && m.Within > 0 && m.Decision.Remaining >= m.Cost
+		if !m.Optional && !m.Decision.Allowed && !isLate {
 			return false
 		}
-	}
-	for i := range all {
-		r := &all[i]
-		c := &charges[r.charge]
-		limit := c.Quota.Limit()
-		r.sent = time.Duration(float64(c.Cost) * float64(limit.Per) / float64(limit.Events))
-		r.queue.sent += r.sent
 	}
 	return true
 }
 
-func (t *turns) leave(all []inQueue) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range all {
-		r := &all[i]
-		r.queue.answered += r.sent
-		if r.queue.requests--; r.queue.requests == 0 {
-			delete(t.queues, r.of)
-		}
+// delayed waits for d, and returns false as soon as the client leaves.
+func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
+	if l.clock != nil {
+		return true // the simulation adds the delay
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,27 +65,27 @@ import (
 func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage) }
 
 func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
-	v := visit{set: l.rules.Load()}
-	before := v.set.screen(routedBy(r, elsewhere), noKey)
-	if before.no.outcome == OutcomeNoKey {
-		v.refuse(w, r, before.no, nil)
+	v := &visit{limiter: l, request: r, state: state{set: l.rules.Load()}}
+	exempt, banned := v.gate(routedBy(r, elsewhere), noKey)
+	if banned != nil && banned.outcome == OutcomeNoKey {
+		v.answer(w, r, banned, nil)
 		return
 	}
 	view := map[string]any{"exempt": true, "rules": []usage{}}
-	if !before.exempt {
+	if !exempt {
 		ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
 		defer cancel()
 		rules := v.set.usages(r)
-		if !l.describe(ctx, v.set, rules) {
-			v.refuse(w, r, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}, nil)
+		if !l.complete(ctx, v.set, rules) {
+			v.answer(w, r, &refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}, nil)
 			return
 		}
 		view = map[string]any{"rules": rules}
 	}
-	if no := before.no; no.status != 0 {
+	if banned != nil {
 		ban := map[string]int64{} // without a reset it is permanent
-		if no.retry != limiter.Never {
-			ban["reset"] = secondsUp(no.retry)
+		if banned.retry != limiter.Never {
+			ban["reset"] = secondsUp(banned.retry)
 		}
 		view["ban"] = ban
 	}
@@ -115,14 +116,14 @@ type usage struct {
 	Near        bool             `json:"near_limit,omitempty"`
 
 	rule   *rule
-	limits *limit // the first of the rule in its tier, or of the key's own; nil if the rule denies
+	limits *family // of the rule in its tier, or the key's own; nil if the rule denies
 	key    string
 	class  keyfunc.Class
 
 	// Set by look.
-	charges []limiter.Charge  // of all limits; nil: the store is not asked
-	zero    limiter.Allowance // the client's own limit, if it refuses all
-	err     error             // why the key's own limit is unknown
+	met  []met             // with charges; nil: the store is not asked
+	zero limiter.Allowance // the client's own limit, if it refuses all
+	err  error             // why the key's own limit is unknown
 }
 
 // A limitUsage is the part of a usage about one limit.
@@ -161,14 +162,14 @@ func (set *ruleset) usages(r *http.Request) []usage {
 	}
 	r = routedBy(r, r.Pattern)
 	usages := make([]usage, 0, len(set.all))
-	for _, rule := range set.all {
+	for _, rule := range enforced(set.all) {
 		info := rule.info
-		if rule.shadow || info.ForTier != "" && info.ForTier != tier || info.Default && set.byTier[tier] != nil {
+		if info.ForTier != "" && info.ForTier != tier || info.Default && set.byTier[tier] != nil {
 			continue
 		}
 		u := usage{Rule: rule.Name, rule: rule, Default: info.Default}
-		if !rule.deny {
-			u.limits = rule.limitsFor(tier)
+		if rule.Mode != Deny {
+			u.limits = rule.inTier(tier)
 			u.readKey(set, r)
 		}
 		usages = append(usages, u)
@@ -212,56 +213,53 @@ func routedBy(r *http.Request, pattern string) *http.Request {
 // left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results. A decision
 // is a refusal if no unit is left.
 func (l *RateLimit) left(ctx context.Context, set *ruleset, usages []usage) error {
-	var asked []*usage
-	var charges []limiter.Charge
-	given := set.givenLimits(ctx)
+	v := &visit{limiter: l, state: state{set: set, given: set.limitsInContext(ctx)}}
 	for i := range usages {
 		u := &usages[i]
-		if u.rule.deny {
+		if u.rule.Mode == Deny {
 			continue
 		}
-		own, no := set.limitsOf(u.rule, u.limits, u.key, u.class, given)
+		own, no := v.ownLimits(u.limits, u.key, u.class)
 		_, isDigest := keyfunc.DigestOf(u.key)
 		switch {
-		case no.outcome == OutcomeRefused:
-			u.zero = given.of(u.rule.Name).limit
+		case no != nil && no.outcome == OutcomeRefused:
+			u.zero = v.given.of(u.rule.Name).limit
 		case u.Unknown != "":
-		case no.status != 0:
+		case no != nil:
 			u.Unknown = unknownLimit
 			u.err = errors.New("middleware: the client's own limit is invalid, so its requests are answered 503")
 		case isDigest && u.limits.overrides != nil:
 			u.Unknown = unknownLimit
 			u.err = fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
 		default:
-			u.limits, asked = own, append(asked, u)
-			for _, p := range own.all {
-				charges = append(charges, limiter.Charge{Quota: p.quota, Key: u.key})
+			u.limits, u.met = own, []met{}
+			for _, m := range own.limits() {
+				v.charges = append(v.charges, limiter.Charge{Quota: m.quota, Key: u.key})
+				u.met = append(u.met, met{meter: m, class: u.class, units: 1})
 			}
 		}
 	}
-	for from := 0; from < len(charges); from += limiter.MaxCharges {
-		to := min(from+limiter.MaxCharges, len(charges))
-		if err := l.store.Decide(ctx, charges[from:to]); err != nil {
+	for charges := range slices.Chunk(v.charges, limiter.MaxCharges) {
+		if err := l.store.Decide(ctx, charges); err != nil {
 			return err
 		}
 	}
-	for i := range charges {
-		if d := &charges[i].Decision; d.Counted() && d.Remaining <= 0 {
-			refuseLook(d)
+	charges := v.charges
+	for i := range usages {
+		for j := range usages[i].met {
+			m := &usages[i].met[j]
+			m.Charge, charges = &charges[0], charges[1:]
+			if d := &m.Decision; d.Counted() && d.Remaining <= 0 {
+				refuseLook(d)
+			}
+			m.endWithOverride(l.now())
 		}
-	}
-	for _, u := range asked {
-		n := len(u.limits.all)
-		for i, p := range u.limits.all {
-			p.endsWithOverride(&charges[i].Decision, 1, set.now())
-		}
-		u.charges, charges = charges[:n], charges[n:]
 	}
 	return nil
 }
 
-// describe completes the usages with the results of left. It returns false if the store knows no rule's numbers.
-func (l *RateLimit) describe(ctx context.Context, set *ruleset, usages []usage) (known bool) {
+// complete completes the usages with the results of left. It returns false if the store knows no rule's numbers.
+func (l *RateLimit) complete(ctx context.Context, set *ruleset, usages []usage) (known bool) {
 	if err := l.left(ctx, set, usages); err != nil {
 		if !isGone(ctx) {
 			set.warnStoreFailure(err)
@@ -272,8 +270,8 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, usages []usage) 
 	for i := range usages {
 		u := &usages[i]
 		u.describe()
-		asks = asks || u.charges != nil
-		known = known || u.charges != nil && u.Unknown != unknownOutage
+		asks = asks || u.met != nil
+		known = known || u.met != nil && u.Unknown != unknownOutage
 	}
 	return known || !asks
 }
@@ -281,7 +279,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, usages []usage) 
 // describe sets what clients see.
 func (u *usage) describe() {
 	r := u.rule
-	u.Denied = r.deny || u.zero != nil
+	u.Denied = r.Mode == Deny || u.zero != nil
 	if m, ok := r.Match.(*routeMatcher); ok {
 		u.Routes = m.texts
 	} else {
@@ -299,28 +297,30 @@ func (u *usage) describe() {
 	if u.Unknown == "" {
 		u.Key = u.class.String()
 	}
-	for i := range u.charges {
-		switch d := &u.charges[i].Decision; {
+	for i := range u.met {
+		switch d := &u.met[i].Decision; {
 		case d.Degraded || !d.Counted():
 			u.Unknown = unknownOutage
 		case d.Overflow && u.Unknown == "":
 			u.Unknown = unknownRoom
 		}
 	}
-	for i, p := range u.limits.all {
-		var d *limiter.Decision // nil: unknown
-		if u.charges != nil && u.Unknown == "" {
-			d = &u.charges[i].Decision
-			u.Near = u.Near || p.isNear(d)
+	decision := func(i int, m *meter) (d *limiter.Decision) { // nil: unknown
+		if u.met != nil && u.Unknown == "" {
+			d = &u.met[i].Decision
+			u.Near = u.Near || m.isNear(d)
 		}
-		switch {
-		case p.slot:
-			u.Concurrency = map[string]int64{"max": p.quota.Capacity()}
-			if d != nil {
-				u.Concurrency["in_progress"] = d.Limit - d.Remaining
-			}
-		case u.Unknown != unknownLimit:
-			u.Limits = append(u.Limits, describeLimit(p.quota, d))
+		return d
+	}
+	for i, m := range u.limits.rates {
+		if d := decision(i, m); u.Unknown != unknownLimit {
+			u.Limits = append(u.Limits, describeLimit(m.quota, d))
+		}
+	}
+	for i, m := range u.limits.slots {
+		u.Concurrency = map[string]int64{"max": m.quota.Capacity()}
+		if d := decision(len(u.limits.rates)+i, m); d != nil {
+			u.Concurrency["in_progress"] = d.Limit - d.Remaining
 		}
 	}
 }

@@ -1,208 +1,258 @@
 package middleware
 
 import (
+	"context"
+	"mime/multipart"
+	"net/http"
+	"slices"
 	"time"
 
-	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
+// How many limits and parts a visit has room for. More take another allocation.
 const (
-	fewLimits  = 4 // that a visit has room for
-	someLimits = 8 // that one allocation more has room for
+	fewLimits = 4
+	fewParts  = 4
 )
 
-// A visit is the state of a request on its way through a limiter: the limits that apply, and their charges,
-// which carry the decisions. It stays on the stack, unless something awaits the end of the request. No field
-// is a slice of the visit's own arrays: the compiler would move the visit to the heap.
+// A visit is a request on its way through a limiter. If something awaits the end of the request, the visit is also the
+// request's context. Otherwise it serves another request.
 type visit struct {
-	set     *ruleset
-	outcome Outcome // OutcomeAllowed, OutcomeRefused by a limit, or OutcomeUndecided
-	n       int
-	limits  [fewLimits]applied
-	charges [fewLimits]limiter.Charge
+	limiter *RateLimit
+	request *http.Request   // as it came
+	parsed  *multipart.Form // of the request as it came
+	state
+	waited time.Duration // for a slot
+	done   bool          // the request was answered, or goes to the handlers
 
-	// They replace the arrays of a request that meets more limits.
-	manyLimits  []applied
-	manyCharges []limiter.Charge
+	parts []part // of the features that the request needs; mostly empty
+	needs []int  // their indexes
 
-	slot    Slot          // of Config.Overload; nil: the request needs none
-	slots   bool          // a limit is AtOnce
-	queues  bool          // and the request may wait for it
-	turns   bool          // a limit is a LeakyBucket
-	counts  bool          // a rule goes by the answer
-	ends    bool          // a rule goes by how the request ends
-	given   *givenLimit   // by WithLimit; nil: none
-	skipped *rule         // the last rule with NoKeySkip that skipped the request
-	elapsed time.Duration // in the store, if the observer wants it
-	waited  time.Duration // for a slot
+	slots      slots
+	turns      turns
+	distinct   distinct
+	afterwards afterwards
+	overrides  overrides
+	overload   overload
+	settlement settlement
+	escalation escalation
 
-	place    *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
-	shadowed []*rule                     // in shadow, which would have refused the request before its decision
-	explains bool                        // no client has sent the request
+	ending
+
+	memory struct {
+		met     [fewLimits]met
+		charges [fewLimits]limiter.Charge
+		parts   [fewParts]part
+		needs   [fewParts]int
+	}
 }
 
-// An applied is a limit that applies to a request.
-type applied struct {
-	*limit
+// A state is what is known of a request by the rules that it came under.
+type state struct {
+	set *ruleset
+
+	met     []met            // first what clients see, then what is in shadow, then what counts values
+	charges []limiter.Charge // of met
+	shown   int              // how many of met clients see
+	limits  int              // how many of met are limits of rules
+
+	outcome  Outcome         // of the decision: OutcomeAllowed, OutcomeRefused, OutcomeUndecided; zero: there is none
+	err      error           // why the store could not decide
+	refusal  refusal         // the memory of what the phases return
+	ban      bans.Ban        // that refuses the request
+	given    *contextLimit   // by WithLimit; nil: none
+	skipped  *rule           // the last rule with NoKeySkip that skipped the request
+	shadowed []*rule         // in shadow, which would have refused the request before its decision
+	asking   context.Context // for the store; nil: the request's
+	elapsed  time.Duration   // in the store, if the observer wants it
+	explains bool            // no client has sent the request
+}
+
+// A met is a limit that a request meets, and the request's charge.
+type met struct {
+	*meter
+	*limiter.Charge
 	class keyfunc.Class
-	kept  bool  // it stays charged if the request goes no further
-	cost  int64 // of the request; a look charges nothing yet
+	rank  int   // in the order of the rules
+	units int64 // that the request costs; Cost is less for units that are charged when it ends
 	said  int64 // the cost that Settle was given, or unsaid
 }
 
-// applied returns the limits that apply, and their charges.
-func (v *visit) applied() ([]applied, []limiter.Charge) {
-	if v.manyCharges != nil {
-		return v.manyLimits, v.manyCharges
+// visit returns the visit of a request.
+func (l *RateLimit) visit(r *http.Request) *visit {
+	v, _ := l.visits.Get().(*visit)
+	if v == nil {
+		v = &visit{limiter: l}
 	}
-	return v.limits[:v.n], v.charges[:v.n]
-}
-
-// grow makes room for one limit more than the arrays have.
-func (v *visit) grow() {
-	if v.manyCharges == nil {
-		space := &struct {
-			limits  [someLimits]applied
-			charges [someLimits]limiter.Charge
-		}{}
-		v.manyLimits = append(space.limits[:0], v.limits[:]...)
-		v.manyCharges = append(space.charges[:0], v.charges[:]...)
+	if v.met == nil {
+		v.met, v.charges = v.memory.met[:0], v.memory.charges[:0]
+		v.parts, v.needs = v.memory.parts[:0], v.memory.needs[:0]
 	}
-	v.manyLimits, v.manyCharges = append(v.manyLimits, applied{}), append(v.manyCharges, limiter.Charge{})
+	v.request, v.parsed, v.set = r, r.MultipartForm, l.rules.Load()
+	if l.requests.Load() < 2 {
+		l.noteRequest(v.set)
+	}
+	return v
 }
 
-// took reports whether the request has what charge i takes. In an outage, a rule with FailOpen takes nothing.
-func (v *visit) took(i int) bool {
-	limits, charges := v.applied()
-	d := &charges[i].Decision
-	return d.Allowed && d.Counted() && !limits[i].kept
+// restart forgets what the rules said about the request, and takes the rules in force. What it waits for stays.
+func (v *visit) restart() {
+	v.forget()
+	v.set = v.limiter.rules.Load()
 }
 
-// hold counts the request's slots of AtOnce as in progress, and reports whether it has any.
-func (v *visit) hold() (holds bool) {
-	limits, _ := v.applied()
-	for i := range limits {
-		if limits[i].slot && v.took(i) {
-			limits[i].progress.requests.Add(1)
-			holds = true
+func (v *visit) forget() { v.state = state{met: v.met[:0], charges: v.charges[:0]} }
+
+// close must be called when the limiter is through with the request. If it panicked, the request gives back what it
+// took and can give back.
+func (v *visit) close() {
+	switch {
+	case !v.done:
+		removeFiles(v.request, v.parsed)
+		v.undo()
+		v.refund((*met).isOpen)
+	case v.Context != nil: // until the request ends, and longer
+	case len(v.parts) > 0:
+		*v = visit{limiter: v.limiter}
+		v.limiter.visits.Put(v)
+	default:
+		v.forget()
+		v.request, v.parsed, v.done = nil, nil, false
+		v.limiter.visits.Put(v)
+	}
+}
+
+// add adds a limit that the request meets, and its charge. A reservation is at most what the limit allows at once, or
+// the request would never pass.
+func (v *visit) add(m *meter, key string, class keyfunc.Class, cost int64) {
+	at := v.shown
+	if m.rule.shadow {
+		at = v.limits
+	} else {
+		v.shown++
+	}
+	v.insert(at, m, key, class, cost)
+	v.met[at].rank = v.limits
+	v.limits++
+}
+
+// insert adds a met, before those that come later in v.met.
+func (v *visit) insert(at int, m *meter, key string, class keyfunc.Class, cost int64) {
+	last := len(v.met)
+	v.met, v.charges = append(v.met, met{}), append(v.charges, limiter.Charge{})
+	if at < last {
+		copy(v.met[at+1:], v.met[at:])
+		copy(v.charges[at+1:], v.charges[at:])
+		v.charges[at] = limiter.Charge{}
+	}
+	cost = min(cost, m.most)
+	c := &v.charges[at]
+	c.Quota, c.Key, c.Cost, c.Optional = m.quota, key, min(cost, m.atOnce), m.rule.shadow
+	v.met[at] = met{meter: m, Charge: c, class: class, rank: -1, units: cost, said: unsaid}
+	if at < last || last > 0 && v.met[0].Charge != &v.charges[0] { // they have moved
+		for i := range v.met {
+			v.met[i].Charge = &v.charges[i]
 		}
 	}
-	return holds
+}
+
+// took reports whether the request has what m takes. In an outage, a rule with FailOpen takes nothing.
+func (m *met) took() bool { return m.Decision.Allowed && m.Decision.Counted() }
+
+// isOpen reports whether the end of the request may change what it took.
+func (m *met) isOpen() bool { return m.open && m.took() }
+
+// lacks reports whether by a look the limit has too little left.
+func (m *met) lacks() bool {
+	if m.atOnce == 0 { // charged afterwards
+		return m.Decision.Remaining <= 0 || m.units > m.quota.Capacity()
+	}
+	return m.Decision.Remaining < m.units
 }
 
 // delay returns how long the request must wait for its turn.
 func (v *visit) delay() (d time.Duration) {
-	_, charges := v.applied()
-	for i := range charges {
-		if !charges[i].Optional {
-			d = max(d, charges[i].Decision.Delay)
+	for i := range v.met {
+		if m := &v.met[i]; !m.Optional {
+			d = max(d, m.Decision.Delay)
 		}
 	}
 	return d
 }
 
-// isShared reports whether different clients share the counter of a charge: a slot in its queue is not one client's.
-func (a *applied) isShared(c *limiter.Charge) bool {
-	return a.rule.together || a.class == keyfunc.Shared && c.Key != noKey
-}
-
-// firstQueued returns the index of the first slot with a queue for which is returns true, or -1. A request waits for
-// the slots of its own client first, so that its client has no place in the queue of others until then.
-func (v *visit) firstQueued(is func(i int) bool) int {
-	limits, charges := v.applied()
-	for _, shared := range [...]bool{false, true} {
-		for i := range limits {
-			if limits[i].queued && limits[i].isShared(&charges[i]) == shared && is(i) {
-				return i
-			}
+// refund gives back what the request has taken of these. The decisions are then those of looks.
+func (v *visit) refund(of func(*met) bool) {
+	if v.outcome != OutcomeAllowed {
+		return
+	}
+	v.outcome = OutcomeRefused
+	var taken []limiter.Settlement
+	for i := range v.met {
+		m := &v.met[i]
+		if m.Cost == 0 || !of(m) {
+			continue
 		}
-	}
-	return -1
-}
-
-// terms returns what a waiter for slot i waits for.
-func (v *visit) terms(i int) waiting.Terms[counterKey] {
-	limits, charges := v.applied()
-	return waiting.Terms[counterKey]{
-		Key: keyOf(&charges[i]), Most: limits[i].concurrency.Waiting, Slots: limits[i].quota.Capacity(), Plan: v.set,
-	}
-}
-
-// hasPlace reports whether the request waits in the queue of slot i.
-func (v *visit) hasPlace(i int) bool {
-	_, charges := v.applied()
-	return v.place != nil && v.place.Key == keyOf(&charges[i])
-}
-
-// occupied returns the index of the first slot for which others wait who come first, or -1. A request with a place has
-// been through the queues before it.
-func (v *visit) occupied(room *waiting.Room[counterKey]) int {
-	isNext := v.firstQueued(v.hasPlace) < 0
-	return v.firstQueued(func(i int) bool {
-		isNext = isNext || v.hasPlace(i)
-		return isNext && room.Comes(v.terms(i), v.place)
-	})
-}
-
-// claims returns what the request will take beside slot at, by its last look, and the indexes of these charges: of
-// a queue that clients share, one client gets no more than its other limits have left. Slots for which the request
-// waits later are not among them.
-func (v *visit) claims(at int) (claims []waiting.Claim[counterKey], of []int) {
-	limits, charges := v.applied()
-	later := limits[at].isShared(&charges[at])
-	for i := range limits {
-		a, c := &limits[i], &charges[i]
-		isOther := !a.isShared(c) && (later || c.Key != charges[at].Key)
-		switch {
-		case i == at, !isOther, c.Optional, a.ofValue, !c.Decision.Counted():
-		case a.queued && !later && i > at:
-		case i+1 < len(limits) && limits[i+1].ofValue && charges[i+1].Decision.Remaining <= 0: // a value that was seen
-		default:
-			claims = append(claims, waiting.Claim[counterKey]{Key: keyOf(c), Cost: a.cost, Left: c.Decision.Remaining})
-			of = append(of, i)
+		c, d := *m.Charge, &m.Decision
+		c.Decision.Receipt = m.quota.Undo(d)
+		taken = append(taken, limiter.Settlement{Charge: c})
+		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
+			d.NextAfter, d.ResetAfter = 0, 0
 		}
+		d.Receipt = limiter.Receipt{} // nothing is left to refund
 	}
-	return claims, of
+	if err := v.limiter.settle(v.request.Context(), taken); err != nil {
+		v.set.warnStoreFailure(err)
+	}
 }
 
-// lacksMore reports whether, by a look, anything but slots with a queue is missing.
-func (v *visit) lacksMore() bool {
-	limits, charges := v.applied()
-	for i := range limits {
-		a, c := &limits[i], &charges[i]
-		switch d := &c.Decision; {
-		case a.queued, c.Optional, a.ofValue, !d.Counted():
-		case a.looks && a.lacks(d), !a.looks && d.Remaining < a.cost:
-			return true
-		}
+// undo has the parts release what they hold, as the request goes no further.
+func (v *visit) undo() {
+	for _, p := range v.parts {
+		p.undo(v)
 	}
-	return false
 }
 
-// missingSlot returns the index of the slot that a refused request should wait for. It returns -1 if the
-// request passes, or if anything but slots is missing.
-func (v *visit) missingSlot() int {
-	limits, charges := v.applied()
-	for i := range limits {
-		if !charges[i].Decision.Allowed && !charges[i].Optional && !limits[i].queued {
-			return -1
-		}
-	}
-	if v.outcome == OutcomeAllowed {
-		return -1
-	}
-	return v.firstQueued(func(i int) bool { return !charges[i].Decision.Allowed })
-}
-
-// A refusal says why a request goes no further. The zero refusal is none.
+// A refusal says why a request goes no further.
 type refusal struct {
 	outcome Outcome
 	status  int           // without Rule.Refusal
 	retry   time.Duration // Never: unknown, or waiting does not help
 	rule    *rule         // that denies, that needs a key, or whose limit refuses
-	limit   *limit        // the tightest limit that refuses; nil: none does
-	full    int64         // if only slots are missing: how many requests may be in progress
-	ban     string        // the rule that led to the ban
+	limit   *met          // the tightest limit that refuses; nil: none does
+	text    string        // why the request cannot be routed; empty: Weir's own sentence
 }
+
+// refuse returns a refusal, in memory of the visit.
+func (v *visit) refuse(no refusal) *refusal {
+	v.refusal = no
+	return &v.refusal
+}
+
+// settle corrects what charges took, also if the client is gone or the request's deadline is over.
+func (l *RateLimit) settle(ctx context.Context, owed []limiter.Settlement) (err error) {
+	switch {
+	case len(owed) == 0:
+		return nil
+	case l.memory != nil:
+		err = l.memory.Settle(ctx, owed)
+	default:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+		defer cancel()
+		err = l.store.Settle(ctx, slices.Clone(owed)) // of a Memory owed stays on the stack
+	}
+	for i := range owed {
+		l.room.Released(keyOf(&owed[i].Charge))
+	}
+	return err
+}
+
+// settlePatience is how long the end of a request waits for the store.
+const settlePatience = time.Second
+
+// A counterKey names a counter of a rule in one tier.
+type counterKey struct{ rule, tier, key string }
+
+func keyOf(c *limiter.Charge) counterKey { return counterKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }

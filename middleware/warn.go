@@ -98,7 +98,7 @@ func (set *ruleset) warnUnheld() {
 	}
 	byDefault, ofRoute := limitsAll(set.fallback), map[string][]*rule{}
 	warnOf := func(rules []*rule, of slog.Attr) {
-		inShadow := !slices.ContainsFunc(rules, func(r *rule) bool { return !r.shadow })
+		inShadow := len(enforced(rules)) == 0
 		if !limitsAll(rules) && (byDefault || !inShadow) {
 			set.warnOnce("weir-unlimited", rules[0].Name, "weir: the rules of a tier or a route replace Config.Default, and none of them limits "+
 				"every request: the others are not limited; add a rule without Match, or one to Config.Rules", of)
@@ -124,8 +124,8 @@ func (set *ruleset) freesTierless() bool {
 
 // limitsAll reports whether one of these rules limits or denies each request.
 func limitsAll(rules []*rule) bool {
-	return slices.ContainsFunc(rules, func(r *rule) bool {
-		return !r.shadow && r.Distinct == nil && (r.Match == nil || slices.ContainsFunc(route.PatternsOf(r.Match), isForAll))
+	return slices.ContainsFunc(enforced(rules), func(r *rule) bool {
+		return !r.isPartial && (r.Match == nil || slices.ContainsFunc(route.PatternsOf(r.Match), isForAll))
 	})
 }
 

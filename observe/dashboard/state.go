@@ -182,8 +182,8 @@ func (d *Dashboard) count(s *state, health failover.Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fold(s.Second)
-	for i := range c.outcome {
-		s.History = append(s.History, c.outcome[i].seconds(s.Second, span))
+	for _, o := range middleware.Outcomes() {
+		s.History = append(s.History, c.outcome[o].seconds(s.Second, span))
 	}
 	for i, row := range s.Rows {
 		known := c.byName[seriesName{row.Rule, row.Tier}]
