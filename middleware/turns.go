@@ -67,7 +67,11 @@ func (t *turns) after(v *visit) (again bool, no *refusal) {
 			v.outcome = OutcomeUndecided
 		}
 	case OutcomeAllowed:
-		if d := v.delay(); d > 0 && !v.limiter.delayed(v.request.Context(), d) {
+		d := v.delay()
+		if deadline, ok := v.request.Context().Deadline(); ok && d > 0 && time.Until(deadline) < d {
+			v.refund((*met).took) // the store's answer took too long
+			v.outcome = OutcomeUndecided
+		} else if d > 0 && !v.limiter.delayed(v.request.Context(), d) {
 			// The client has left. It could fill a queue for free if its turn were refunded.
 			v.refund((*met).isOpen)
 			no = v.refuse(refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest}) // the rules admitted it
