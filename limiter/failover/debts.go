@@ -122,6 +122,9 @@ func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 			s.debts.add(&c, debt{isPressed: true})
 			continue
 		}
+		if c.Cost == 0 {
+			continue // looks change nothing, so that a reservation can still be refunded
+		}
 		owed := s.debts.take(&c)
 		if owed.units == 0 {
 			continue

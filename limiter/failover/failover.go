@@ -199,8 +199,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	}
 	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
 	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
-		_, err := s.settle(ctx, settlements)
-		return err
+		return s.settleInner(ctx, settlements)
 	}
 	var local, inner []limiter.Settlement
 	var err error
@@ -219,8 +218,23 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			inner = append(inner, c)
 		}
 	}
-	_, failed := s.settle(ctx, inner)
-	return errors.Join(err, s.local.Settle(ctx, local), failed)
+	return errors.Join(err, s.local.Settle(ctx, local), s.settleInner(ctx, inner))
+}
+
+// settleInner settles on the servers. What a settlement adds, as for an event that is charged afterwards, repays a debt
+// as a charge does.
+func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlement) error {
+	_, err := s.settle(ctx, settlements)
+	if err != nil || s.debts.count.Load() == 0 {
+		return err
+	}
+	var added []limiter.Charge
+	for _, c := range settlements {
+		c.Charge.Cost, c.Charge.Decision = max(0, c.Actual-c.Cost), limiter.Decision{Allowed: true} // what remains is not known
+		added = append(added, c.Charge)
+	}
+	s.repay(ctx, added)
+	return nil
 }
 
 // Reset implements [limiter.Store] and also resets the local counters. In an outage it waits for a probe
