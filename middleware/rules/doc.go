@@ -21,7 +21,7 @@
 //	default: {requests: 100, window: 60s}
 //	soft: {at: 80%}                                         # a warning header before the limit
 //
-// The page docs/fields.md has a table of all fields. Editors complete fields by [Schema]. The command
+// The page docs/fields.md lists all fields. Editors complete fields by [Schema]. The command
 // cmd/weir checks and explains files.
 //
 // # Order

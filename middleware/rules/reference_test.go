@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/internal/yamlfile"
 )
 
-// The tables of fields in docs/fields.md are those that files are read by. To write them anew:
+// The fields in docs/fields.md are those that files are read by. To write them anew:
 // WEIR_UPDATE=1 go test ./middleware/rules -run EveryField
 func TestTheDocsListEveryField(t *testing.T) {
 	const path = "../../docs/fields.md"
@@ -30,23 +30,23 @@ func TestTheDocsListEveryField(t *testing.T) {
 	require.Equal(t, want, written)
 }
 
-// reference is a table of the file's fields and one of a rule's.
+// reference lists the file's fields and those of a rule, nested as in the file.
 func reference() string {
 	var b strings.Builder
 	row := func(path, kind, fallback, doc string) {
-		escape := strings.NewReplacer("|", "\\|").Replace
-		if fallback != "" && fallback != "(required)" && fallback != "off" && !strings.Contains(fallback, " ") {
-			fallback = "`" + fallback + "`"
-		}
+		what := kind
 		if fallback == "(required)" {
-			fallback = "required"
+			what += ", required"
+		} else if fallback == "off" || strings.Contains(fallback, " ") {
+			what += ", default: " + fallback
+		} else if fallback != "" {
+			what += ", default `" + fallback + "`"
 		}
-		b.WriteString("| `" + path + "` | " + escape(kind) + " | " + escape(fallback) + " | " + escape(doc) + " |\n")
+		depth := strings.Count(path, ".")
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		b.WriteString(strings.Repeat("  ", depth) + "- `" + name + "` (" + what + "): " + strings.ReplaceAll(doc, "*", `\*`) + "\n")
 	}
-	head := func(of string) {
-		b.WriteString("\n| " + of + " | written as | default | |\n|---|---|---|---|\n")
-	}
-	head("field")
+	b.WriteString("\n")
 	for _, f := range fieldsBelow("", reflect.TypeFor[file]()) {
 		section, rest, below := strings.Cut(f.path, ".")
 		kind := f.written
@@ -71,13 +71,13 @@ func reference() string {
 		}
 		row(f.path, kind, f.fallback, f.doc)
 	}
-	head("field of a rule")
+	b.WriteString("\n## A rule\n\n")
 	for _, f := range fieldsBelow("", reflect.TypeFor[rule]()) {
 		switch section, _, below := strings.Cut(f.path, "."); {
 		case below && (section == "tiers" || section == "overrides"):
-			continue // a limit's fields, once more; until and because are in the first table
+			continue // a limit's fields, once more; until and because are in the first list
 		case below && (section == "refusal" || section == "soft"):
-			continue // those of the first table
+			continue // those of the first list
 		}
 		if f.path == "tiers" {
 			f.written = "limits, by tier"
@@ -91,7 +91,7 @@ func reference() string {
 	return b.String()
 }
 
-// A referenceRow is a row of the tables: where a field is, what is written there, and what for.
+// A referenceRow is a row of the lists: where a field is, what is written there, and what for.
 type referenceRow struct{ path, written, fallback, doc string }
 
 func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
