@@ -80,7 +80,13 @@ func ExampleRateLimit_Gateway() {
 	limits := middleware.Must(middleware.New(middleware.Config{
 		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerMinute(1)}}},
 	}))
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) }}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(upstream)
+		r.SetXForwarded()
+		if r.Out.Header.Get("Upgrade") != "websocket" {
+			r.Out.Header.Del("Upgrade") // h2c would tunnel requests past the limits
+		}
+	}}
 	gateway := httptest.NewServer(limits.Gateway(proxy, false))
 	defer gateway.Close()
 

@@ -2,7 +2,6 @@ package bunlimit_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,16 +17,6 @@ import (
 	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisstore"
 )
-
-func TestThePageShowsThisAdapter(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/routes.md")
-	require.NoError(t, err)
-	code, err := os.ReadFile("bunlimit.go")
-	require.NoError(t, err)
-	_, adapter, _ := strings.Cut(string(code), "\n") // the page says what the comment of the package says
-	require.Contains(t, string(page), "```go\n"+adapter+"```\n")
-	require.LessOrEqual(t, strings.Count(adapter, "\n"), 60)
-}
 
 var router = routertest.Router{Build: build, Pattern: pattern, Unlisted: true}
 
