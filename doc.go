@@ -21,6 +21,8 @@
 // RateLimit fields; the 101st request is answered 429 with Retry-After. If the service is behind a
 // proxy, name the proxy (keyfunc.TrustProxies), or all clients share the proxy's limit.
 //
+// The tutorial, https://weirgo.github.io/weir/start, goes on from here, step by step.
+//
 // [PerIP] is a middleware of net/http and chi, for all routes or for one. [New] makes a limiter of
 // several rules, which are checked together: all of them are charged for a request, or none. Counters
 // are in memory; give [Config] a Store for a service of several processes.
