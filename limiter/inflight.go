@@ -62,7 +62,7 @@ func (u usage) holding() int64 {
 // its decision releases them, and the store learns how long the event took. RetryAfter and ResetAfter
 // of such decisions are guesses: they assume that events take as long as others did.
 //
-// The store must implement Checker of package store. Other stores would never release the slots of a process that died.
+// The store must implement [Checker]. Other stores would never release the slots of a process that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier, mostName+mostSuffix), checkMax(most)); err != nil {
 		return nil, err

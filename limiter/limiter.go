@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
-	"github.com/weirgo/weir/limiter/internal/shared"
 )
 
 // Config is what [New] takes.
@@ -78,15 +77,15 @@ func orMemory(s Store) Store {
 
 // register asks a store whether it can count q, and claims the rule's name.
 func register(s Store, q *Quota) error {
-	if err := shared.CheckQuota(s, q); err != nil {
+	if err := CheckQuota(s, q); err != nil {
 		return err
 	}
-	store, ok := shared.As[interface{ Claim(rule string) error }](s) // Claimer of package store
+	store, ok := As[Claimer](s)
 	if !ok {
 		return nil
 	}
 	err := store.Claim(q.rule)
-	if errors.Is(err, shared.ErrClaimed) {
+	if errors.Is(err, ErrClaimed) {
 		slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
 			"code", "weir-shared-counter", "rule", q.rule)
 		return nil

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/limiter/internal/shared"
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
@@ -208,7 +207,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-// Claim implements Claimer of package store. It returns an error for a Memory that [NewMemory] did not make.
+// Claim implements [Claimer]. It returns an error for a Memory that [NewMemory] did not make.
 func (m *Memory) Claim(rule string) error {
 	if m == nil || m.shards == nil {
 		return errors.New("limiter: Store is a Memory that NewMemory did not make")
@@ -216,7 +215,7 @@ func (m *Memory) Claim(rule string) error {
 	m.register.Lock()
 	defer m.register.Unlock()
 	if _, taken := m.claimed[rule]; taken {
-		return shared.ErrClaimed
+		return ErrClaimed
 	}
 	m.claimed[rule] = struct{}{}
 	return nil
@@ -245,6 +244,6 @@ func (m *Memory) Stats() MemoryStats {
 	return stats
 }
 
-// Check implements Checker of package store. A process that ends loses its slots and its Memory together, so
+// Check implements [Checker]. A process that ends loses its slots and its Memory together, so
 // Memory can count slots.
 func (m *Memory) Check(*Quota) error { return nil }

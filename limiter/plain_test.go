@@ -1,8 +1,10 @@
 package limiter_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,9 +33,34 @@ func inBubble(t *testing.T, f func()) {
 	}
 }
 
-// newPlainStore returns what Memory has to decide like: states as they are, in a map.
+// A plainStore is what Memory has to decide like: states as they are, in a map.
+type plainStore struct {
+	mu  sync.Mutex
+	all store.Map
+}
+
 func newPlainStore() limiter.Store {
-	return &store.Map{Clock: func() int64 { return time.Now().UnixMicro() }}
+	return &plainStore{all: store.Map{Clock: func() int64 { return time.Now().UnixMicro() }}}
+}
+
+func (s *plainStore) Check(*limiter.Quota) error { return nil }
+
+func (s *plainStore) Decide(ctx context.Context, charges []limiter.Charge) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Decide(ctx, charges)
+}
+
+func (s *plainStore) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Settle(ctx, settlements)
+}
+
+func (s *plainStore) Reset(ctx context.Context, charges []limiter.Charge) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Reset(ctx, charges)
 }
 
 func named(t require.TestingT, rule, tier string, l limiter.Limit) *limiter.Quota {

@@ -19,7 +19,7 @@ type SemaphoreConfig struct {
 	// AtOnce(5).Queue(20, time.Second) for a queue. It is required.
 	Limit Concurrency
 
-	// Store holds the slots. It must implement Checker of package store. Nil means a new [Memory].
+	// Store holds the slots. It must implement [Checker]. Nil means a new [Memory].
 	Store Store
 
 	// OnOutage says how to decide while the store's server, if it has one, gives no answer. The

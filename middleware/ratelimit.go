@@ -12,7 +12,6 @@ import (
 	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
@@ -155,7 +154,7 @@ func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) 
 
 // checkQuota returns why the store cannot count by q, or nil.
 func (l *RateLimit) checkQuota(q *limiter.Quota) error {
-	if err := store.CheckQuota(l.store, q); err != nil {
+	if err := limiter.CheckQuota(l.store, q); err != nil {
 		return invalid.New("middleware", "Config.Store: %w", err)
 	}
 	return nil

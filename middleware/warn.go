@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/limiter/store"
+	"github.com/weirgo/weir/limiter"
 )
 
 // Warnings are for mistakes that New cannot see. Each is logged once, has a code that docs/warnings.md
@@ -64,7 +64,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 		}
 		names[quota.Rule()] = true
 	}
-	claimer, ok := store.As[store.Claimer](l.store)
+	claimer, ok := limiter.As[limiter.Claimer](l.store)
 	if !ok {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 		}
 		err := claimer.Claim(name)
 		switch {
-		case errors.Is(err, store.ErrClaimed):
+		case errors.Is(err, limiter.ErrClaimed):
 			warn(set.Logger, "weir-shared-counter",
 				"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
 				slog.String("rule", name))

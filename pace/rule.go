@@ -13,7 +13,6 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // A rule is a Rule that was checked.
@@ -119,12 +118,12 @@ const mostWaiting = 10_000
 // register claims the quota's name in the store. Two transports of a process that share a rule's
 // name count together, like transports of two processes.
 func register(s limiter.Store, q *limiter.Quota) error {
-	if claimer, ok := store.As[store.Claimer](s); ok {
-		if err := claimer.Claim(q.Rule()); err != nil && !errors.Is(err, store.ErrClaimed) {
+	if claimer, ok := limiter.As[limiter.Claimer](s); ok {
+		if err := claimer.Claim(q.Rule()); err != nil && !errors.Is(err, limiter.ErrClaimed) {
 			return err
 		}
 	}
-	return store.CheckQuota(s, q)
+	return limiter.CheckQuota(s, q)
 }
 
 // covers reports whether r matches all requests that a later rule matches.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // ErrUnavailable is wrapped by the errors that an outage causes. Decide returns one for a batch with a
@@ -145,7 +144,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
 	var isKnown bool
-	if s.inventory, isKnown = store.As[Servers](s.inner); !isKnown {
+	if s.inventory, isKnown = limiter.As[Servers](s.inner); !isKnown {
 		s.inventory = oneServer{s.inner}
 	}
 	for i := range s.servers {
@@ -162,7 +161,7 @@ func Must(s *Store, err error) *Store {
 	return s
 }
 
-// Unwrap implements [store.Wrapper].
+// Unwrap implements [limiter.Wrapper].
 func (s *Store) Unwrap() limiter.Store { return s.inner }
 
 // Decide implements [limiter.Store]. In an outage it follows the policies of the charges'

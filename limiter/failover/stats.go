@@ -48,7 +48,7 @@ func (s Stats) Share(l limiter.Limit) limiter.Limit { return divide(l, int64(max
 // ShareSlots returns how many of n slots this process has in an outage.
 func (s Stats) ShareSlots(n int64) int64 { return max(1, n/int64(max(1, s.Replicas))) }
 
-// A Reporter is a store that knows the health of its server. The As of package store finds it.
+// A Reporter is a store that knows the health of its server. [limiter.As] finds it.
 type Reporter interface {
 	// Health returns the store's figures.
 	Health() Stats

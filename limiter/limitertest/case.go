@@ -163,7 +163,7 @@ var changes = []testCase{{
 	},
 }}
 
-// slots test events in flight, on stores that count slots ([store.Checker]).
+// slots test events in flight, on stores that count slots ([limiter.Checker]).
 var slots = []testCase{
 	{
 		name:  "at most the limit is in flight in a race",

@@ -15,7 +15,7 @@
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
-// The cases about slots run only on stores that count slots (Checker of package limiter/store).
+// The cases about slots run only on stores that count slots ([limiter.Checker]).
 //
 // # Time
 //
@@ -36,7 +36,6 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // A Harness gives the suite access to a store. New is required.
@@ -101,7 +100,7 @@ func (h Harness) try(t *testing.T, c testCase, l limiter.Limit) {
 
 // test runs the case, unless it is for other stores.
 func (c testCase) test(t *trial) {
-	if c.slots && store.CheckQuota(t.store, must(limiter.NewConcurrency("slots", "", 1))) != nil || c.stepsBack && !t.stepsBack {
+	if c.slots && limiter.CheckQuota(t.store, must(limiter.NewConcurrency("slots", "", 1))) != nil || c.stepsBack && !t.stepsBack {
 		return
 	}
 	t.why = c.why

@@ -30,7 +30,7 @@ func (m *Map) put(c *limiter.Charge, state limiter.State) {
 	m.states[of] = state
 }
 
-// Check implements [Checker]: slots are always released.
+// Check implements [limiter.Checker]: slots are always released.
 func (m *Map) Check(*limiter.Quota) error { return nil }
 
 // Decide implements [limiter.Store].

@@ -1,5 +1,4 @@
-// Package store is for authors of stores: the decision on a whole batch, the algorithms in Lua, and the interfaces
-// that a store may implement besides.
+// Package store is for authors of stores: the decision on a whole batch, and the algorithms in Lua.
 //
 // To write a store, hold a [limiter.State] for each counter. A rule, a tier and a key identify a counter.
 // Decide calls [limiter.CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which sets
@@ -8,8 +7,8 @@
 // under all of its limits ([limiter.State.FreeAfter]). Package limitertest tests the store. [Map] is the simplest
 // store, and the example of limitertest one for many goroutines.
 //
-// A store may implement [Claimer], [Checker] and, if it is around another store, [Wrapper]. Package failover
-// says what it asks of stores.
+// A store may implement [limiter.Claimer], [limiter.Checker] and, if it is around another store, [limiter.Wrapper].
+// Package failover says what it asks of stores.
 package store
 
 import "github.com/weirgo/weir/limiter"

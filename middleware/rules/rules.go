@@ -254,7 +254,7 @@ type nopStore struct {
 // Now is the time by which overrides and bans end.
 func (s nopStore) Now() time.Time { return s.now() }
 
-// Check implements store.Checker.
+// Check implements limiter.Checker.
 func (nopStore) Check(*limiter.Quota) error { return nil }
 
 // Config returns the rules for [middleware.New].

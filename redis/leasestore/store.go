@@ -83,7 +83,7 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	return s
 }
 
-// Unwrap implements [store.Wrapper]. It returns the [redisstore.Store] that makes the decisions that
+// Unwrap implements [limiter.Wrapper]. It returns the [redisstore.Store] that makes the decisions that
 // leases cannot make.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 

@@ -169,7 +169,7 @@ func (s *Store) Within(deadline time.Duration) limiter.Store {
 	return s.store.Within(deadline)
 }
 
-// Claim implements Claimer of package limiter/store. It looks only at the limiters of this process, because
+// Claim implements [limiter.Claimer]. It looks only at the limiters of this process, because
 // limiters of other processes are meant to share counters.
 func (s *Store) Claim(rule string) error {
 	if s.invalid != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	stores "github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -77,7 +76,7 @@ func (s *store) Part(c *limiter.Charge) int {
 // Claim notes that a limiter counts under rule.
 func (s *store) Claim(rule string) error {
 	if _, taken := s.claimed.LoadOrStore(rule, struct{}{}); taken {
-		return stores.ErrClaimed
+		return limiter.ErrClaimed
 	}
 	return nil
 }
@@ -254,7 +253,7 @@ func (s *store) correctSlots(charges []limiter.Charge) {
 	}
 }
 
-// Check implements [stores.Checker].
+// Check implements [limiter.Checker].
 func (s *store) Check(*limiter.Quota) error { return nil }
 
 // probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not

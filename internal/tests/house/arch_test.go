@@ -91,10 +91,9 @@ type room struct {
 var rooms = []room{
 	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
 
-	{"limiter", []string{"limiter/internal/shared", "limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
-	{"limiter/internal/shared", nil, nil},
+	{"limiter", []string{"limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
 	{"limiter/internal/table", nil, nil},
-	{"limiter/store", []string{"limiter", "limiter/internal/shared"}, nil},
+	{"limiter/store", []string{"limiter"}, nil},
 	{"limiter/failover", []string{"limiter", "limiter/store"}, nil},
 	{"limiter/limitertest", []string{"limiter", "limiter/store", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/missing", "internal/network", "internal/route"}, nil},

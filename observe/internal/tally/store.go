@@ -3,7 +3,6 @@ package tally
 import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // A Store is what is known about a limiter's store.
@@ -20,13 +19,13 @@ type Store struct {
 // program with metrics would compile every store.
 func NewStore(s limiter.Store) *Store {
 	t := &Store{}
-	if memory, ok := store.As[interface{ Stats() limiter.MemoryStats }](s); ok {
+	if memory, ok := limiter.As[interface{ Stats() limiter.MemoryStats }](s); ok {
 		t.Memory = memory.Stats
 	}
-	if health, ok := store.As[failover.Reporter](s); ok {
+	if health, ok := limiter.As[failover.Reporter](s); ok {
 		t.Failover = health.Health
 	}
-	switch kind, ok := store.As[interface{ Kind() string }](s); {
+	switch kind, ok := limiter.As[interface{ Kind() string }](s); {
 	case ok:
 		t.Kind = kind.Kind()
 	case s == nil, t.Memory != nil: // nil is a RateLimit's own

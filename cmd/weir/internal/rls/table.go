@@ -17,7 +17,6 @@ import (
 	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -77,7 +76,7 @@ func (t *table) newLimit(d envoy.Descriptor, allowed limiter.Allowance) (*limit,
 	if err != nil {
 		return nil, err
 	}
-	checker, checks := store.As[store.Checker](t.store)
+	checker, checks := limiter.As[limiter.Checker](t.store)
 	shadow := d.Shadow || t.rules.Config().Shadow
 	for _, q := range quotas {
 		if q.OnOutage = d.OnOutage; shadow && q.OnOutage == limiter.FailClosed {

@@ -1,4 +1,4 @@
-package store_test
+package limiter_test
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // around is a store around another one; it may be around itself.
@@ -19,20 +18,20 @@ func (a *around) Unwrap() limiter.Store { return a.Store }
 func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 	m, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	found, ok := store.As[store.Claimer](&around{&around{m}})
+	found, ok := limiter.As[limiter.Claimer](&around{&around{m}})
 	require.True(t, ok)
 	assert.Same(t, m, found)
-	_, ok = store.As[store.Claimer](struct{ limiter.Store }{m})
+	_, ok = limiter.As[limiter.Claimer](struct{ limiter.Store }{m})
 	assert.False(t, ok, "it does not say that it is around another")
-	_, ok = store.As[interface{ Flush() }](&around{m})
+	_, ok = limiter.As[interface{ Flush() }](&around{m})
 	assert.False(t, ok)
-	_, ok = store.As[store.Claimer](nil)
+	_, ok = limiter.As[limiter.Claimer](nil)
 	assert.False(t, ok)
-	_, ok = store.As[store.Claimer](&around{})
+	_, ok = limiter.As[limiter.Claimer](&around{})
 	assert.False(t, ok, "it is around nothing")
 	loop := &around{}
 	loop.Store = loop
-	_, ok = store.As[store.Claimer](loop)
+	_, ok = limiter.As[limiter.Claimer](loop)
 	assert.False(t, ok, "the search ends")
 }
 
@@ -43,13 +42,12 @@ var errChoosy = errors.New("not this one")
 
 func (choosy) Check(*limiter.Quota) error { return errChoosy }
 
-// limiter cannot import this package, so it writes Checker and Claimer out.
 func TestNewAsksAWrappedChecker(t *testing.T) {
 	s := &around{choosy{}}
-	var _ store.Checker = choosy{}
+	var _ limiter.Checker = choosy{}
 	quota, err := limiter.NewQuota("mail", "", limiter.PerHour(5))
 	require.NoError(t, err)
-	require.ErrorIs(t, store.CheckQuota(s, quota), errChoosy)
+	require.ErrorIs(t, limiter.CheckQuota(s, quota), errChoosy)
 	_, err = limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: s})
 	require.ErrorIs(t, err, errChoosy)
 }
@@ -58,10 +56,10 @@ func TestAStoreWithoutCheckCountsAllButSlots(t *testing.T) {
 	s := struct{ limiter.Store }{}
 	rate, err := limiter.NewQuota("mail", "", limiter.PerHour(5))
 	require.NoError(t, err)
-	require.NoError(t, store.CheckQuota(s, rate))
+	require.NoError(t, limiter.CheckQuota(s, rate))
 	slots, err := limiter.NewConcurrency("exports", "", 5)
 	require.NoError(t, err)
-	require.ErrorContains(t, store.CheckQuota(s, slots), `cannot count slots, as "exports" needs`)
+	require.ErrorContains(t, limiter.CheckQuota(s, slots), `cannot count slots, as "exports" needs`)
 }
 
 // The rule of a wrapped store is claimed in that store.
@@ -69,5 +67,5 @@ func TestNewAsksAWrappedStore(t *testing.T) {
 	m, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: &around{m}}))
-	assert.ErrorIs(t, m.Claim("mail"), store.ErrClaimed)
+	assert.ErrorIs(t, m.Claim("mail"), limiter.ErrClaimed)
 }
