@@ -61,9 +61,9 @@ type algorithm struct {
 	name    string
 	aliases []string
 
-	bursts bool // it is a bucket
-	queue  bool // an event waits until earlier events have left
-	fades  bool // the previous window counts too
+	isBucket bool // it has a burst
+	queue    bool // an event waits until earlier events have left
+	fades    bool // the previous window counts too
 
 	// mostEvents is the most Events of an algorithm that remembers every event, or 0.
 	mostEvents int64
@@ -74,24 +74,22 @@ type algorithm struct {
 	arithmetic
 }
 
-// arithmetic is how a kind of algorithms counts: buckets, windows, logs, or events in flight. Its functions
-// are pure, but may change the array of the log that they return. All but advance take a usage that advance
-// has brought to the time in question, so the passing of time is written once.
+// arithmetic has the functions of a kind of algorithms: buckets, windows, logs, or events in flight. They
+// are pure, but may change the array of the log that they return. Only advance moves time: pass its result to
+// the others.
 type arithmetic struct {
 	// advance returns the usage at time t, no earlier than u.at, and how many units of it are used or owed,
 	// up to twice the capacity.
 	advance func(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64)
 
-	// owe returns the usage after an event that did not ask for room. n is up to twice the capacity.
-	// The level stops at twice the capacity.
+	// owe returns the usage after a debt of n units, up to twice the capacity. The level stops at twice the capacity.
 	owe func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry)
 
-	// refund returns the usage with up to n units less, of those that were taken at that time, or at
-	// an unknown time if at is 0.
+	// refund returns the usage after a refund of up to n units that were taken at a time. If at is 0, the time is
+	// not known.
 	refund func(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry)
 
-	// wait returns after how many microseconds n units fit, up to the capacity, that do not fit now; and
-	// after how many microseconds no unit is used.
+	// wait returns in how many microseconds n units fit, and in how many no unit is used. n is at most the capacity.
 	wait func(q *Quota, u usage, log []Entry, n int64) (fit, reset int64)
 }
 

@@ -23,8 +23,8 @@ type Decision struct {
 	Overflow bool
 
 	// Limit is the most units that can ever pass at once: Events, or Burst for TokenBucket, or
-	// Burst+1 for LeakyBucket. In an outage it is this process's share, if the rule is Local,
-	// and 0 if the rule is Open. If Limit is 0, nothing was counted, and all fields but
+	// Burst+1 for LeakyBucket. In an outage it is this process's share for [FailLocal], and 0
+	// for [FailOpen]. If Limit is 0, nothing was counted, and all fields but
 	// Allowed, Degraded and Receipt are zero.
 	Limit int64
 
@@ -79,8 +79,8 @@ const (
 	ByNobody                    // decided by nobody: admitted uncounted ([FailOpen])
 )
 
-// Counted reports whether the units were counted. They were not if the rule is Open and the
-// server is down. Remaining is then unknown: neither "none" nor "enough".
+// Counted reports whether the units were counted. They were not if the server is down and the rule is
+// [FailOpen]. Remaining is then unknown: neither "none" nor "enough".
 func (d *Decision) Counted() bool { return d.Limit > 0 }
 
 // IsTighterThan reports whether d's limit is tighter than other's: whether it has fewer units left. If

@@ -38,7 +38,7 @@ type shard struct {
 // never move.
 const chunk = 10
 
-// A state is the state of a key in a shard.
+// A state is one key's counters, behind the shard's lock.
 type state struct {
 	quota       *Quota // wrote it; nil: the state is free, and n is the number of the next free state
 	at, n, prev int64  // as those of usage
@@ -85,7 +85,7 @@ const (
 	keptLog    = 16 // the longest array that a freed state keeps
 )
 
-// newState makes the state of a new key, and returns its number, or 0 if there is no memory and must is not set.
+// newState makes the state of a new key and returns its number. Without memory it returns 0, unless must is set.
 func (s *shard) newState(q *Quota, must bool) (number uint64) {
 	bytes, entries := chunkBytes, q.firstEntries()
 	if s.free != 0 {
@@ -177,8 +177,8 @@ func (s *state) usage() (usage, []Entry) {
 	return s.quota.usage(s.at, s.n, s.prev), s.log.entries()
 }
 
-// put writes a usage of q. If there is no memory for another entry, it merges the last two events. The earlier
-// event then counts for longer, so no more is admitted.
+// put writes a usage of q. If there is no memory for another entry, put gives the last two entries the time of the
+// later one. The earlier event then counts for longer, so no more is admitted.
 func (s *shard) put(known *state, q *Quota, u usage, log []Entry) {
 	known.quota, known.at, known.n, known.prev = q, u.at, u.n, u.prev
 	l := &known.log
@@ -276,8 +276,8 @@ func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry,
 	return u, log, used
 }
 
-// allSteps is the resolution of used units in the worth. Of two keys that become idle at the same time, the
-// key with more units used is worth more.
+// allSteps is the resolution of used units in a state's worth. If two keys become idle at the same time, the key with
+// more used units is worth more.
 const allSteps = 1 << 10
 
 // Judge implements [table.Owner].

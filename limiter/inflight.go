@@ -28,7 +28,7 @@ var inFlight = algorithm{
 	},
 }
 
-// releaseSlots releases up to n slots, which were acquired at that time.
+// releaseSlots releases up to n slots that were acquired at a time, and updates the average. A time of 0 is unknown.
 func releaseSlots(u usage, n, at int64) usage {
 	if n == 0 || u.n == 0 {
 		return u
@@ -44,7 +44,7 @@ func releaseSlots(u usage, n, at int64) usage {
 	return u
 }
 
-// heldWeight is the number of slots that the mean time is over.
+// heldWeight is the weight of the moving average of how long slots are held: about the last 8.
 const heldWeight = 8
 
 // unknownHolding is the assumed time for which a slot is held, until one is released.

@@ -96,7 +96,7 @@ func (l Limit) Validate() error {
 	switch {
 	case !ok:
 		report("Algorithm", "%d: there is no such algorithm", uint8(l.Algorithm))
-	case l.Burst != 0 && !a.bursts:
+	case l.Burst != 0 && !a.isBucket:
 		report("Burst", "%d: %v has no burst, only token-bucket and leaky-bucket do", l.Burst, l.Algorithm)
 	case a.mostEvents != 0 && l.Events > a.mostEvents:
 		report("Events", "%d: %v remembers every event and takes at most %d", l.Events, l.Algorithm, a.mostEvents)
@@ -110,13 +110,13 @@ func (l Limit) Validate() error {
 	if l.Events > maxRate*per {
 		report("Events", "%d per %v: the rate must be at most 10 million per second", l.Events, l.Per)
 	}
-	if a.bursts && mulDivUp(l.burst(), per, l.Events) > maxPeriod.Microseconds() {
+	if a.isBucket && mulDivUp(l.burst(), per, l.Events) > maxPeriod.Microseconds() {
 		report("Burst", "%d: at %d per %v it would take more than 366 days to refill", l.burst(), l.Events, l.Per)
 	}
 	return errors.Join(errs...)
 }
 
-// checkPeriod says what is wrong with a period, beginning with what it is.
+// checkPeriod returns an error whose text starts with the value: "5ns: it must be ...".
 func checkPeriod(d time.Duration) error {
 	switch {
 	case d <= 0 || d > maxPeriod:
@@ -127,7 +127,7 @@ func checkPeriod(d time.Duration) error {
 	return nil
 }
 
-// burst is Burst with its default.
+// burst returns Burst or its default.
 func (l Limit) burst() int64 {
 	if l.Burst == 0 {
 		return l.Events
@@ -135,7 +135,7 @@ func (l Limit) burst() int64 {
 	return l.Burst
 }
 
-// mulDivUp is a*b/c rounded up, saturating, for positive numbers.
+// mulDivUp returns a*b/c rounded up, at most the largest int64. The numbers must be positive.
 func mulDivUp(a, b, c int64) int64 {
 	const saturated = 1<<63 - 1
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

@@ -52,27 +52,27 @@ func New(c Config) (*Limiter, error) {
 	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
 		return nil, err
 	}
-	l := &Limiter{quotas: quotas, quota: quotas[0], store: orMemory(c.Store)}
+	never := compiled(quotas[0].limit).named(c.Name, "look")
+	never.OnOutage = c.OnOutage
+	return newLimiter(c, quotas, never)
+}
+
+// newLimiter returns a Limiter of quotas that have only their names, and tells the store about them.
+func newLimiter(c Config, quotas []*Quota, never *Quota) (*Limiter, error) {
+	l := &Limiter{quotas: quotas, quota: quotas[0], store: c.Store, never: never}
+	if l.store == nil {
+		l.store = Must(NewMemory(MemoryOptions{}))
+	}
 	for _, q := range quotas {
 		q.OnOutage, q.Settles = c.OnOutage, c.Settles
 		if err := register(l.store, q); err != nil {
 			return nil, err
 		}
 	}
-	l.never = compiled(quotas[0].limit).named(c.Name, "look")
-	l.never.OnOutage = c.OnOutage
 	if len(quotas) == 1 {
 		l.memory, _ = l.store.(*Memory)
 	}
 	return l, nil
-}
-
-// orMemory returns s, or a new Memory if s is nil.
-func orMemory(s Store) Store {
-	if s == nil {
-		return Must(NewMemory(MemoryOptions{}))
-	}
-	return s
 }
 
 // register asks a store whether it can count q, and claims the rule's name.

@@ -18,14 +18,14 @@ type lockedKey struct {
 	hash    uint64
 	binding *binding
 
-	// The state is in a cell, which is taken, or has no cell.
+	// Where the state is: in a table cell that this goroutine owns, or (slots, overflow counters) outside the table.
 	hasCell  bool
 	cell     table.Cell
 	overflow bool      // hash is that of the rule's overflow counter
 	tag      table.Tag // 0: no state yet
 	word     uint64
 
-	// The usage after the charge, which is of a state that from wrote.
+	// The usage after the charge, and the quota that wrote it.
 	from  *Quota
 	after usage
 	log   []Entry
@@ -88,7 +88,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		}
 		makeRoom(charges, keys)
 		if len(keys) == 1 && !keys[0].overflow {
-			break // nobody else can have charged the new state
+			break // we hold the lock since the state was made: deciding again would give the same result
 		}
 		all, lacking = decideAll(charges, keys)
 	}
@@ -136,8 +136,8 @@ func decideAll(charges []Charge, keys []lockedKey) (all, lacking bool) {
 	return all, lacking
 }
 
-// find finds a charge's state, and takes its cell. A look at a key without a state finds the
-// overflow counter of its rule, if that is in use.
+// find finds a charge's state, and takes its cell. A look at a key without a state uses the rule's
+// overflow counter, if that counts events.
 func (k *lockedKey) find(q *Quota, cost int64) {
 	s := k.shard
 	k.tag, k.word = 0, 0
@@ -170,7 +170,7 @@ func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64
 	charges[i].Decision.Overflow = k.overflow
 }
 
-// before returns what a charge finds, at the present. The charge may change the log.
+// before returns the state of the key as q sees it now. The charge may change the log.
 func (k *lockedKey) before(q *Quota, cost int64) view {
 	s := k.shard
 	v := view{from: q}
@@ -240,8 +240,8 @@ func (k *lockedKey) drop(q *Quota) {
 	}
 }
 
-// makeRoom gives a state to each charge that has a cost and no state: in a cell, or else the
-// state of its rule's overflow counter.
+// makeRoom makes a state in a cell for each charge that has a cost and no state. If there is no room for the cell, the
+// charge uses its rule's overflow counter.
 func makeRoom(charges []Charge, keys []lockedKey) {
 	for i := range keys {
 		if k := &keys[i]; k.hasCell {

@@ -31,8 +31,7 @@ type Quota struct {
 	algorithm  *algorithm
 	capacity   int64 // the most units that can pass at once
 
-	// An event adds unit to the level, which is 1 but for buckets. Of a bucket's level, a microsecond takes
-	// refill away.
+	// An event adds unit to the level. A microsecond lowers a bucket's level by refill. Without buckets, unit is 1.
 	unit, refill int64
 	drain        int64 // microseconds in which a full bucket drains
 
@@ -42,7 +41,7 @@ type Quota struct {
 
 	full                      int64 // a bucket's highest level
 	logs                      bool  // the algorithm remembers every event
-	bursts, queue, fades      bool  // as of algorithm
+	isBucket, queue, fades    bool  // copies of algorithm's
 	byUnit, byRefill          divisor
 	byWindow, byStep, bySteps divisor
 
@@ -76,7 +75,7 @@ func compiled(l Limit) *Quota {
 	q.algorithm.compile(q)
 	q.full = q.capacity * q.unit
 	q.logs = q.algorithm.mostEvents > 0
-	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.queue, q.algorithm.fades
+	q.isBucket, q.queue, q.fades = q.algorithm.isBucket, q.algorithm.queue, q.algorithm.fades
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
 	q.layout = layoutOf(q)
@@ -169,7 +168,7 @@ func (q *Quota) Capacity() int64 { return q.capacity }
 // Window returns the limit's period, or for buckets the time in which a full one drains. For a
 // calendar limit it is the usual length; [Quota.WindowAt] has the real one.
 func (q *Quota) Window() time.Duration {
-	if q.bursts {
+	if q.isBucket {
 		return micros(q.drain)
 	}
 	return q.limit.Per
@@ -203,9 +202,9 @@ func (q *Quota) own(log []Entry) []Entry {
 	return log
 }
 
-// decide decides on an event of that cost at the time of u, of which so many units are used under q. The usage
-// is of a state that from wrote, mostly q itself. It returns the quota of the usage after the event, and the usage. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
-// the counterpart.
+// decide decides whether cost units fit, given that used units of u are taken at u.at. It sets d, and returns the
+// usage after the event. from is the quota that wrote u, mostly q itself; the first result is the quota of the new
+// usage. Cost 0 is a look. All algorithms and all stores in Go decide here; the Lua files are the counterpart.
 func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64, within time.Duration, d *Decision) (*Quota, usage, []Entry) {
 	free, late := q.capacity-used, int64(0)
 	if q.queue && cost > 0 {
@@ -235,7 +234,7 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64,
 		next, reset := q.wait(from, u, log, free+1)
 		d.NextAfter, d.ResetAfter = micros(next), micros(reset)
 		if q.queue {
-			d.Receipt.At += reset // the end of the queue, by which leaveQueue knows the event
+			d.Receipt.At += reset // when the queue is empty; see leaveQueue
 		}
 	}
 	switch {
@@ -251,8 +250,7 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64,
 	return from, u, log
 }
 
-// wait returns after how many microseconds n units of q fit, that do not fit now, and after how many no unit is
-// used. The usage is of a state that from wrote.
+// wait returns in how many microseconds n units of q fit, and in how many no unit is used. from wrote u.
 func (q *Quota) wait(from *Quota, u usage, log []Entry, n int64) (fit, reset int64) {
 	if from == q {
 		return q.algorithm.wait(q, u, log, n)
@@ -264,7 +262,7 @@ func (q *Quota) wait(from *Quota, u usage, log []Entry, n int64) (fit, reset int
 	return fit, reset
 }
 
-// level returns the level of a bucket q in which so many units are used.
+// level returns the level of the bucket q. from wrote u, of which used units are taken under q.
 func (q *Quota) level(from *Quota, u usage, used int64) int64 {
 	if from == q || q.hasShapeOf(from) {
 		return u.n
@@ -272,8 +270,8 @@ func (q *Quota) level(from *Quota, u usage, used int64) int64 {
 	return used * q.unit
 }
 
-// late returns after how many microseconds the queue is no longer than within, if that is not 0. The usage is of a
-// state that from wrote.
+// late returns in how many microseconds the queue is no longer than within, or 0 if it is now or within is 0. from
+// wrote u.
 func (q *Quota) late(from *Quota, u usage, log []Entry, used int64, within time.Duration) int64 {
 	longest := within.Microseconds()
 	if within == 0 || longest >= q.drain {
@@ -286,8 +284,8 @@ func (q *Quota) late(from *Quota, u usage, log []Entry, used int64, within time.
 	return max(0, late)
 }
 
-// at brings a usage to the present, which is never before the usage's own time, unless that is too far
-// ahead. It may change the log in place.
+// at advances a usage to now. If the clock has stepped back, the usage keeps its time, or is dropped if that is too far
+// ahead. The log may change in place.
 func (q *Quota) at(u usage, log []Entry, now int64) (_ usage, _ []Entry, used int64) {
 	if u.at > now && q.isAhead(u.at, now) {
 		u, log = usage{}, nil

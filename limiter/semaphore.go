@@ -38,8 +38,7 @@ type SemaphoreConfig struct {
 //		return
 //	}
 type Semaphore struct {
-	quota   *Quota
-	store   Store
+	slots   *Limiter
 	most    int // that wait for a key's slot
 	maxWait time.Duration
 	room    waiting.Room[string]
@@ -51,13 +50,12 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	if err := errors.Join(err, c.OnOutage.Validate(), c.Limit.checkQueue()); err != nil {
 		return nil, err
 	}
-	quota.OnOutage = c.OnOutage
-	s := &Semaphore{quota: quota, store: orMemory(c.Store), most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
-	if err := register(s.store, quota); err != nil {
+	slots, err := newLimiter(Config{Store: c.Store, OnOutage: c.OnOutage}, []*Quota{quota}, nil)
+	if err != nil {
 		return nil, err
 	}
-	_, isMemory := s.store.(*Memory)
-	s.room.Shared = !isMemory
+	s := &Semaphore{slots: slots, most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
+	s.room.Shared = slots.memory == nil
 	return s, nil
 }
 
@@ -70,7 +68,7 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 // releases the slot. If no slot was acquired, release does nothing.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	if s.room.IsEmpty(key) {
-		if d, err = s.ask(ctx, key, 1); err != nil || d.Allowed {
+		if d, err = s.slots.AllowN(ctx, key, 1); err != nil || d.Allowed {
 			return s.release(ctx, key, d), d, err
 		}
 	}
@@ -79,7 +77,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 		_, err = s.room.Wait(ctx, key, s.most, s.maxWait, func() (bool, error) {
 			waited = true
 			var err error
-			d, err = s.ask(ctx, key, 1)
+			d, err = s.slots.AllowN(ctx, key, 1)
 			return d.Allowed, err
 		})
 	}
@@ -89,20 +87,13 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	case d.Allowed:
 		return s.release(ctx, key, d), d, nil
 	case !waited && d.Limit == 0: // others wait, and it did not ask
-		if d, err = s.ask(ctx, key, 0); err != nil {
+		if d, err = s.slots.AllowN(ctx, key, 0); err != nil {
 			return nothing, d, err
 		}
 		d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
 	}
 	d.RetryAfter = s.room.Behind(key, d.RetryAfter)
 	return nothing, d, nil
-}
-
-// ask returns the Decision on n slots.
-func (s *Semaphore) ask(ctx context.Context, key string, n int64) (Decision, error) {
-	charges := []Charge{{Quota: s.quota, Key: key, Cost: n}}
-	err := s.store.Decide(ctx, charges)
-	return charges[0].Decision, err
 }
 
 // nothing is the release of an event that got no slot.
@@ -116,8 +107,7 @@ func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() 
 	return sync.OnceFunc(func() {
 		ctx, end := outlive(ctx)
 		defer end()
-		ended := Settlement{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, Decision: d}}
-		_ = s.store.Settle(ctx, []Settlement{ended}) // else the store gives up on it in time
+		_ = s.slots.Refund(ctx, key, 1, d) // if it fails, the store releases the slot in time
 		s.room.Released(key)
 	})
 }

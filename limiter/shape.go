@@ -17,11 +17,10 @@ const mostOthers = 3
 // hasShapeOf reports whether q and p have one shape.
 func (q *Quota) hasShapeOf(p *Quota) bool {
 	return q == p || q.algorithm == p.algorithm && q.window == p.window && q.limit.calendar == p.limit.calendar &&
-		(!q.bursts || q.unit == p.unit && q.refill == p.refill)
+		(!q.isBucket || q.unit == p.unit && q.refill == p.refill)
 }
 
-// A view is the state of a key as q sees it: the state of q's shape. If there is none yet, it is the state that
-// q's would be converted from.
+// A view is the state of a key as q sees it: the state of q's shape, or if there is none yet, the state to convert.
 type view struct {
 	from *Quota // wrote the state
 	u    usage
@@ -74,7 +73,7 @@ func (q *Quota) span() int64 {
 	switch {
 	case q.queue:
 		return divUp((q.capacity-1)*q.unit, q.refill)
-	case q.bursts:
+	case q.isBucket:
 		return q.drain
 	}
 	return q.window
@@ -127,7 +126,7 @@ func (r ratio) most(n int64) int64 {
 	return ((n+1)*fractions - 1) / r.of
 }
 
-// convertedUnits returns how many units of q are used if so many of p are. Debts stay debts.
+// convertedUnits converts used units of p to units of q. Debts stay debts.
 func (q *Quota) convertedUnits(p *Quota, used int64) int64 {
 	owed := max(0, used-p.capacity)
 	return min(q.ratioOf(p).convert(used-owed), q.capacity) + min(owed, q.capacity)
@@ -239,7 +238,7 @@ func (q *Quota) adopt(from *Quota, u usage, log []Entry, now int64) (_ *Quota, _
 		q = from
 	case q.logs:
 		u, log = payBack(u, log, u.at, q.capacity-(u.n-u.prev))
-	case q.bursts && !q.hasLows():
+	case q.isBucket && !q.hasLows():
 		log = nil
 	}
 	u, log, used = q.algorithm.advance(q, u, log, u.at)
@@ -249,12 +248,12 @@ func (q *Quota) adopt(from *Quota, u usage, log []Entry, now int64) (_ *Quota, _
 // refusesTime reports whether the clock has stepped back so far that q would not count a state of that time, or could
 // not say in which window it is.
 func (q *Quota) refusesTime(at, now int64) bool {
-	return q.bursts && q.isAhead(at, now) || q.calendar != nil && now < q.calendar.at(at).start
+	return q.isBucket && q.isAhead(at, now) || q.calendar != nil && now < q.calendar.at(at).start
 }
 
-// joined returns the states of a key after a change under q, at time now. state is the new state of q's shape,
-// and s are the states before. Each other state that is still in use gets the same change. That reports whether
-// the state has all units that state has.
+// joined returns the states of a key after a change under q, at time now. s has the states before the change, and state
+// is the new state of q's shape. joined calls change for each other state that is still in use; change reports whether
+// the other state had room for all units.
 func (q *Quota) joined(s *State, state State, now int64, change func(*Quota, State) (State, bool)) State {
 	if s.Quota == nil || len(s.Others) == 0 && q.hasShapeOf(s.Quota) || s.FreeAfter(now) <= 0 {
 		return state
@@ -290,8 +289,8 @@ func (q *Quota) joined(s *State, state State, now int64, change func(*Quota, Sta
 	return state
 }
 
-// count returns s after n units were taken under a limit of another shape: as far as q has room. In a log they
-// replace the earliest units. It reports whether all units had room.
+// count returns s after n units were taken under a limit of another shape, and whether q had room for all of them.
+// Units without room are not counted; in a log they replace the earliest units.
 func (q *Quota) count(s State, now, n int64) (_ State, ok bool) {
 	if q.isOver(s, now) {
 		return s, true

@@ -6,8 +6,8 @@ import (
 )
 
 // A sliding log has one entry for each event of the last Per. Level is the number of units taken and owed.
-// Prev is the number of units owed: while it is above 0, the entries have as many units as the limit, and
-// units that expire pay back the debt first.
+// Prev is the number of units owed. While Prev is above 0, the entries have as many units as the limit, and
+// each unit that expires pays back one unit of the debt.
 var slidingLog = algorithm{
 	name:       "sliding-log",
 	aliases:    []string{"sliding-window-log"},
@@ -79,11 +79,11 @@ func payBack(u usage, log []Entry, t, n int64) (usage, []Entry) {
 	return u, log
 }
 
-// roomFor returns how long it takes until that many units of the level have expired.
+// roomFor returns in how many microseconds that many units of the level have expired.
 func (q *Quota) roomFor(u usage, log []Entry, units int64) int64 {
 	rounds := int64(1)
 	if entries := u.n - u.prev; units > entries {
-		units -= entries // owed units take the room of expired entries, and last another period
+		units -= entries // a debt is paid by keeping expired entries for one more period
 		rounds = 2
 	}
 	for i := 0; units > 0; i++ {

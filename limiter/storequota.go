@@ -138,7 +138,7 @@ func (q *Quota) isOver(s State, now int64) bool {
 // leave the event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
-	if q.bursts && !q.queue || q.InFlight() {
+	if q.isBucket && !q.queue || q.InFlight() {
 		r.At = 0
 	}
 	return r
@@ -196,7 +196,7 @@ func (q *Quota) Numbers(at int64) [3]int64 {
 		w := q.calendar.at(at)
 		return [3]int64{q.capacity, w.start, (w.end-w.start)/second*longest + (w.followedTo-w.end)/second}
 	}
-	if q.algorithm.bursts {
+	if q.algorithm.isBucket {
 		return [3]int64{q.capacity, q.unit, q.refill}
 	}
 	return [3]int64{q.capacity, q.window, q.step}

@@ -21,13 +21,13 @@ const (
 var tokenBucket = algorithm{
 	name:       "token-bucket",
 	aliases:    []string{"gcra"},
-	bursts:     true,
+	isBucket:   true,
 	compile:    func(q *Quota) { compileBucket(q, q.limit.burst()) },
 	arithmetic: bucket,
 }
 
 var bucket = arithmetic{
-	advance: drainBucket,
+	advance: advanceBucket,
 	owe: func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry) {
 		u.n = min(u.n+n*q.unit, 2*q.full)
 		return u, log
@@ -36,7 +36,7 @@ var bucket = arithmetic{
 		if q.queue {
 			return leaveQueue(q, u, n, at), nil
 		}
-		return emptyBucket(q, u, log, n, at)
+		return refundBucket(q, u, log, n, at)
 	},
 	wait: func(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
 		return q.byRefill.up(max(0, u.n-(q.capacity-n)*q.unit)), q.byRefill.up(u.n)
@@ -57,8 +57,8 @@ func compileBucket(q *Quota, capacity int64) {
 	q.drain = divUp(capacity*q.unit, q.refill)
 }
 
-// drainBucket refills the bucket up to time t: its level, which is what was used, drains.
-func drainBucket(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64) {
+// advanceBucket advances to t: the level is the used amount, so passing time lowers it.
+func advanceBucket(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64) {
 	switch passed := t - u.at; {
 	case passed >= 2*q.drain: // the product could overflow
 		u.n = 0
@@ -72,9 +72,9 @@ func drainBucket(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, u
 	return u, log, q.byUnit.up(u.n)
 }
 
-// emptyBucket refunds n units that were taken at a time, as far as they have not drained. If the bucket was
-// empty since then, they have. Otherwise at most the bucket's lowest level since then is refunded.
-func emptyBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
+// refundBucket refunds up to n units that were taken at a time. Units that have drained since are not refunded: the
+// refund is at most the bucket's lowest level since that time.
+func refundBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
 	back := min(n*q.unit, u.n)
 	switch {
 	case at == 0:
@@ -85,7 +85,7 @@ func emptyBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
 		}
 		back = min(back, log[i].N)
 		log = lower(log, i, back)
-	default: // the lowest level is not known, and all that could drain may have been of these
+	default: // the lowest level is unknown: assume that the bucket drained without a pause
 		age := min(max(0, u.at-at), q.drain)
 		back = max(0, min(back, n*q.unit-age*q.refill))
 	}
@@ -93,20 +93,20 @@ func emptyBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
 	return u, sink(log, u.n)
 }
 
-// The lows of a bucket record its lowest level since each of several times, in the order of time and so of
-// level. For a time between two entries, the earlier entry counts; before the first entry, the low is 0.
-// The functions below change lows in place.
+// A low is a time and the bucket's lowest level since then. Lows are sorted by time, and so by level. For a time
+// between two lows, the earlier low counts; before the first low, the level is 0. The functions below change lows in
+// place.
 
 // hasLows reports whether a bucket records its lowest levels, for refunds. A leaky bucket
 // returns only the last units in its queue, so it does not need them.
-func (q *Quota) hasLows() bool { return q.Settles && q.bursts && !q.queue }
+func (q *Quota) hasLows() bool { return q.Settles && q.isBucket && !q.queue }
 
 // mostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
 // bucket's lowest Level since the entry's time. If there would be more entries, some are left out; a
 // refund may then be smaller than it could be, but never larger.
 const mostLows = 8
 
-// sink returns lows after the level has been that low.
+// sink returns lows after the level has fallen to level.
 func sink(lows []Entry, level int64) []Entry {
 	if level == 0 {
 		return nil
@@ -142,7 +142,7 @@ func addLow(lows []Entry, low Entry) []Entry {
 	return slices.Delete(lows, least, least+1)
 }
 
-// lower returns lows after a refund of units that were taken at the time of entry i.
+// lower returns lows after a refund of back units of level, which were taken at the time of entry i.
 func lower(lows []Entry, i int, back int64) []Entry {
 	kept, left := lows[:0], lows[i].N-back
 	for j, low := range lows {

@@ -18,7 +18,7 @@ const uptime = 15 * 366 * 24 * time.Hour
 type layout struct{ index, prev, level uint }
 
 func layoutOf(q *Quota) layout {
-	if q.bursts || q.logs || q.calendar != nil {
+	if q.isBucket || q.logs || q.calendar != nil {
 		return layout{}
 	}
 	count := uint(bits.Len64(uint64(q.capacity)))
@@ -35,13 +35,13 @@ func layoutOf(q *Quota) layout {
 // fitsWord reports whether q's states are packed. Settles may be set after q was made, so this is not part
 // of the layout.
 func (q *Quota) fitsWord() bool {
-	return q.layout.index > 0 || q.bursts && !q.hasLows()
+	return q.layout.index > 0 || q.isBucket && !q.hasLows()
 }
 
 // base returns the time from which the words of q count, in a store of that origin: in microseconds for a
 // bucket, and in windows for a window.
 func (q *Quota) base(origin int64) int64 {
-	if q.bursts {
+	if q.isBucket {
 		return origin
 	}
 	return q.byWindow.down(origin)
@@ -51,7 +51,7 @@ func (q *Quota) base(origin int64) int64 {
 // the time when it will be empty, in units of 1/refill microseconds.
 func (q *Quota) unpack(word uint64, base, now int64) (_ usage, _ []Entry, used int64) {
 	u := usage{at: now}
-	if q.bursts {
+	if q.isBucket {
 		u.n = max(0, int64(word)-(now-base)*q.refill)
 		return u, nil, q.byUnit.up(u.n)
 	}
@@ -63,7 +63,7 @@ func (q *Quota) unpack(word uint64, base, now int64) (_ usage, _ []Entry, used i
 
 // pack returns the word of a usage.
 func (q *Quota) pack(u usage, base int64) uint64 {
-	if q.bursts {
+	if q.isBucket {
 		return uint64((u.at-base)*q.refill + u.n)
 	}
 	l := &q.layout
@@ -81,8 +81,8 @@ func pause(attempt int) {
 	}
 }
 
-// decideWord decides about one charge of a known key without the lock. It returns false if other goroutines
-// kept changing the word, if a mark must change, or if tags were given anew. The clock is read after the word,
+// decideWord decides on one charge of a known key without the lock. It returns false if it cannot: other goroutines
+// kept changing the word, a mark must change, or retag has replaced the tags. It reads the clock after the word,
 // so time does not go back from one decision to the next.
 func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, within time.Duration, d *Decision) bool {
 	shard := m.shardOf(hash)

@@ -71,7 +71,7 @@ const (
 	// Kept cells are never taken over.
 	Kept
 
-	// Refusing cells are not evicted, even if Owner.Judge says that they do not refuse.
+	// Refusing: the key was refused lately. The cell is not evicted until the owner clears the mark.
 	Refusing
 )
 
