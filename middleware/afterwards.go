@@ -10,7 +10,7 @@ import (
 // A rule with Afterwards charges a request when its answer is known. When the request comes, it takes nothing, and
 // passes if a unit is left.
 
-var afterwardsFeature = feature{
+var afterwards = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		c.reject(r.Counts.after && !r.Counts.given && !r.Cost.settles,
 			at.Of("Afterwards"), "needs counts of answers, or a cost that is settled: nothing else is known only afterwards")
@@ -23,23 +23,17 @@ var afterwardsFeature = feature{
 		}
 		return f.rule.Counts.after, nil
 	},
-	part: func(v *visit) part { return &v.afterwards },
-}
-
-// An afterwards refuses requests by looks: the store admits them.
-type afterwards struct{ noPart }
-
-func (a *afterwards) after(v *visit) (again bool, no *refusal) {
-	if v.err == nil && v.isUsedUp() {
-		v.refund((*met).took)
-	}
-	return false, nil
-}
-
-func (a *afterwards) looked(v *visit) {
-	if v.isUsedUp() {
-		v.outcome = OutcomeRefused
-	}
+	looked: func(v *visit) {
+		if v.isUsedUp() {
+			v.outcome = OutcomeRefused
+		}
+	},
+	after: func(v *visit) (again bool, no *refusal) {
+		if v.err == nil && v.isUsedUp() { // the store admits looks
+			v.refund((*met).took)
+		}
+		return false, nil
+	},
 }
 
 // isUsedUp makes refusals of the looks that find no unit left. It reports whether one is of a rule that is not in

@@ -26,8 +26,10 @@ func (v *visit) pass(w http.ResponseWriter) Entered {
 	}
 	if len(v.parts) > 0 || v.set.Results && len(v.met) > 0 {
 		v.header = h
-		for _, p := range v.parts {
-			v.needed = max(v.needed, p.pass(v))
+		for _, f := range v.parts {
+			if f.pass != nil {
+				v.needed = max(v.needed, f.pass(v))
+			}
 		}
 	}
 	if v.needed == needNothing && !v.set.Results || len(v.met)+len(v.parts) == 0 {

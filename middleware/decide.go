@@ -16,16 +16,22 @@ func (v *visit) decide() (again bool, no *refusal) {
 	if v.outcome = 0; len(v.met) == 0 {
 		v.outcome = OutcomeAllowed
 	}
-	for _, p := range v.parts {
-		if again, no = p.before(v); again || no != nil {
+	for _, f := range v.parts {
+		if f.before == nil {
+			continue
+		}
+		if again, no = f.before(v); again || no != nil {
 			return again, no
 		}
 	}
 	if v.outcome == 0 {
 		v.ask(v.charges)
 	}
-	for _, p := range v.parts {
-		if again, no = p.after(v); again || no != nil {
+	for _, f := range v.parts {
+		if f.after == nil {
+			continue
+		}
+		if again, no = f.after(v); again || no != nil {
 			return again, no
 		}
 	}
@@ -98,8 +104,10 @@ func (v *visit) look() {
 	if v.ask(looks); v.err == nil {
 		v.outcome = 0
 		copyDecisions(v.charges, looks)
-		for _, p := range v.parts {
-			p.looked(v)
+		for _, f := range v.parts {
+			if f.looked != nil {
+				f.looked(v)
+			}
 		}
 	}
 }

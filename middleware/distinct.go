@@ -13,7 +13,7 @@ import (
 // Both are charged in one batch. If the second refuses, the value was seen, and costs nothing. With Counts, the value
 // is charged when its request ends: until then nobody knows whether it counts, and each request costs a unit.
 
-var distinctFeature = feature{
+var distinct = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		if r.Distinct != nil {
 			c.reject(r.Cost.isGiven(), at.Of("Cost"), "is set, and a new distinct value costs one unit")
@@ -36,11 +36,16 @@ var distinctFeature = feature{
 		f.values = append(f.values, m)
 		return true, nil
 	},
-	part: func(v *visit) part { return &v.distinct },
+	looked: func(v *visit) {
+		v.forgetSeen(func(m *met) bool { return m.Decision.Counted() && m.Decision.Remaining <= 0 })
+	},
+	after: func(v *visit) (again bool, no *refusal) {
+		again = v.err == nil && v.forgetSeen(func(m *met) bool {
+			return !m.Decision.Allowed || m.Cost == 0 && m.Decision.Counted() && m.Decision.Remaining <= 0
+		})
+		return again, nil
+	},
 }
-
-// A distinct removes the cost of values that were seen.
-type distinct struct{ noPart }
 
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
@@ -71,17 +76,6 @@ func countsValue(v *visit, r *http.Request, f *family, key string, class keyfunc
 		v.insert(len(v.met), m, strconv.Itoa(len(key))+":"+key+value, class, 1)
 	}
 	return true, nil
-}
-
-func (distinct) after(v *visit) (again bool, no *refusal) {
-	again = v.err == nil && v.forgetSeen(func(m *met) bool {
-		return !m.Decision.Allowed || m.Cost == 0 && m.Decision.Counted() && m.Decision.Remaining <= 0
-	})
-	return again, nil
-}
-
-func (distinct) looked(v *visit) {
-	v.forgetSeen(func(m *met) bool { return m.Decision.Counted() && m.Decision.Remaining <= 0 })
 }
 
 // forgetSeen removes the cost of values that were seen, and reports whether there are any. If the store had no room

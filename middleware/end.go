@@ -18,17 +18,14 @@ type ending struct {
 	holds           bool              // a slot, until the request ends
 	answered        response.Response // the answer, if it is watched
 	body            response.Body     // the request's body, watched with the answer
-	waiter          waiter            // is called when the handler waits for its client; nil: nobody is
-	values          struct {
+	waiter          interface {       // is called as a response.Watcher is; nil: there is none
+		Streams(detached bool)
+		Waits(begins bool)
+	}
+	values struct {
 		fields
 		text [48]byte
 	}
-}
-
-// A waiter is called as a [response.Watcher] is.
-type waiter interface {
-	Streams(detached bool)
-	Waits(begins bool)
 }
 
 // unknownStatus stands for a status that is unknown. Such an answer counts, and leads to no ban.
@@ -83,8 +80,10 @@ func (v *visit) finish(status int) {
 	} else {
 		status = answer.StatusOf(v.answered.Status(status), v.answered.Header())
 	}
-	for _, p := range v.parts {
-		status = p.end(v, status)
+	for _, f := range v.parts {
+		if f.end != nil {
+			status = f.end(v, status)
+		}
 	}
 }
 

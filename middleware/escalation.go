@@ -14,7 +14,7 @@ import (
 
 // A rule with Escalate bans a key after too many refusals, or too many answers that count.
 
-var escalationFeature = feature{
+var escalation = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		if r.Escalate == (bans.Escalation{}) {
 			return
@@ -38,43 +38,42 @@ var escalationFeature = feature{
 	family: func(f *family) (needed bool, err error) {
 		return f.rule.Escalate != (bans.Escalation{}) && !f.rule.shadow, nil
 	},
-	part: func(v *visit) part {
-		v.escalation.keepAsking(v)
-		return &v.escalation
+	begin: keepAsking,
+	after: strikeRefusals,
+	undo:  stopAsking,
+	pass: func(v *visit) need {
+		stopAsking(v)
+		return needNothing // an answer that counts is one of a rule with Counts
 	},
+	end: strikeAnswers,
 }
 
 // strikesSuffix ends the name of the counters of a rule's refusals.
 const strikesSuffix = " strikes"
 
-// An escalation counts refusals and answers, and bans keys.
-type escalation struct {
-	noPart
-	cancel context.CancelFunc // of the context for the store; nil: it has no deadline
-}
-
 // keepAsking has the store decide about the request though its client disconnects at once: it must be counted too, or
 // it would never be banned.
-func (e *escalation) keepAsking(v *visit) {
+func keepAsking(v *visit) (needed bool) {
 	if v.limiter.memory != nil || v.asking != nil {
-		return
+		return true
 	}
 	ctx := v.request.Context()
 	v.asking = context.WithoutCancel(ctx)
 	if deadline, ok := ctx.Deadline(); ok {
-		e.stop()
-		v.asking, e.cancel = context.WithDeadline(v.asking, deadline)
+		stopAsking(v)
+		v.asking, v.stop = context.WithDeadline(v.asking, deadline)
+	}
+	return true
+}
+
+func stopAsking(v *visit) {
+	if v.stop != nil {
+		v.stop()
 	}
 }
 
-func (e *escalation) stop() {
-	if e.cancel != nil {
-		e.cancel()
-	}
-}
-
-// after counts a refusal for the rules that ban a key after too many.
-func (e *escalation) after(v *visit) (again bool, no *refusal) {
+// strikeRefusals counts a refusal for the rules that ban a key after too many.
+func strikeRefusals(v *visit) (again bool, no *refusal) {
 	if v.outcome != OutcomeRefused {
 		return false, nil
 	}
@@ -94,15 +93,8 @@ func (e *escalation) after(v *visit) (again bool, no *refusal) {
 	return false, nil
 }
 
-func (e *escalation) undo(*visit) { e.stop() }
-
-func (e *escalation) pass(*visit) need {
-	e.stop()
-	return needNothing // an answer that counts is one of a rule with Counts
-}
-
-// end counts an answer for the rules that ban a key after too many answers that count.
-func (e *escalation) end(v *visit, status int) int {
+// strikeAnswers counts an answer for the rules that ban a key after too many answers that count.
+func strikeAnswers(v *visit, status int) int {
 	for i := range v.limits {
 		m := &v.met[i]
 		if !m.isFirst() || !m.rule.Escalate.Outcomes || status == unknownStatus || !m.rule.Counts.counts(status) || !v.bans(m) {

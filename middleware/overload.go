@@ -44,7 +44,7 @@ type OverloadOptions struct {
 
 // Config.Overload is asked last, as it may let the request wait.
 
-var overloadFeature = feature{
+var overload = feature{
 	config: func(c *compiler) (needed bool) {
 		o := c.set.Overload
 		c.reject(o != nil && !reflect.TypeOf(o).Comparable(),
@@ -52,79 +52,73 @@ var overloadFeature = feature{
 		c.set.needsRoute = c.set.needsRoute || o != nil
 		return o != nil
 	},
-	part: func(v *visit) part {
+	begin: func(v *visit) (needed bool) {
 		for outer := visitOf(v.request.Context()); outer != nil; outer = visitOf(outer.Context) {
-			if outer.overload.slot != nil && outer.set.Overload == v.set.Overload {
-				return nil // the request has a slot of it
+			if outer.slot.Slot != nil && outer.set.Overload == v.set.Overload {
+				return false // the request has a slot of it
 			}
 		}
-		return &v.overload
+		return true
+	},
+	after: func(v *visit) (again bool, no *refusal) {
+		if v.outcome != OutcomeAllowed || v.set.Overload == nil {
+			return false, nil
+		}
+		var retry time.Duration
+		switch v.slot.Slot, retry = v.set.Overload.Admit(v.request); {
+		case v.slot.Slot != nil:
+		case isGone(v.request.Context()):
+			no = v.refuse(refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest}) // the rules admitted it
+		default:
+			no = v.refuse(refusal{outcome: OutcomeShed, status: http.StatusServiceUnavailable, retry: retry})
+		}
+		return false, no
+	},
+	undo: func(v *visit) { v.slot.leave() },
+	pass: func(v *visit) need {
+		if v.slot.Slot == nil {
+			return needNothing
+		}
+		v.holds, v.waiter = true, &v.slot
+		return needAnswer
+	},
+	end: func(v *visit, status int) int {
+		v.slot.leave()
+		return status
 	},
 }
 
-// An overload is a request's way to its slot of Config.Overload.
-type overload struct {
-	noPart
-	slot Slot // nil: the request has none
-
+// An overloadSlot is a request's slot of Config.Overload. A handler that goes on after the request has ended, as within
+// an http.TimeoutHandler, has no slot any more.
+type overloadSlot struct {
+	Slot  // nil: the request has none
 	mu    sync.Mutex
 	ended bool
 }
 
-func (o *overload) after(v *visit) (again bool, no *refusal) {
-	if v.outcome != OutcomeAllowed || v.set.Overload == nil {
-		return false, nil
-	}
-	var retry time.Duration
-	switch o.slot, retry = v.set.Overload.Admit(v.request); {
-	case o.slot != nil:
-	case isGone(v.request.Context()):
-		no = v.refuse(refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest}) // the rules admitted it
-	default:
-		no = v.refuse(refusal{outcome: OutcomeShed, status: http.StatusServiceUnavailable, retry: retry})
-	}
-	return false, no
-}
-
-func (o *overload) undo(*visit) {
-	if o.slot != nil {
-		o.slot.Leave()
+func (s *overloadSlot) leave() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	if s.Slot != nil {
+		s.Slot.Leave()
 	}
 }
 
-func (o *overload) pass(v *visit) need {
-	if o.slot == nil {
-		return needNothing
-	}
-	v.holds, v.waiter = true, o
-	return needAnswer
-}
-
-func (o *overload) end(_ *visit, status int) int {
-	o.mu.Lock()
-	o.ended = true
-	o.mu.Unlock()
-	if o.slot != nil {
-		o.slot.Leave()
-	}
-	return status
-}
-
-// Streams passes on that the handler sends its answer in parts. A handler that goes on after the request has ended, as
-// within an http.TimeoutHandler, has no slot any more.
-func (o *overload) Streams(detached bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.ended {
-		o.slot.Streams(detached)
+// Streams passes on that the handler sends its answer in parts.
+func (s *overloadSlot) Streams(detached bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.Slot.Streams(detached)
 	}
 }
 
 // Waits passes on that the handler waits for its client.
-func (o *overload) Waits(begins bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.ended {
-		o.slot.Waits(begins)
+func (s *overloadSlot) Waits(begins bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.Slot.Waits(begins)
 	}
 }

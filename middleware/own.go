@@ -126,19 +126,14 @@ func (v *visit) ownLimits(ofTier *family, key string, class keyfunc.Class) (f *f
 
 // An override that ends shortens the waits of decisions: if the rule's limits allow more, more fits then.
 
-var overridesFeature = feature{
+var endingOverrides = feature{
 	family: func(f *family) (needed bool, err error) { return !f.info.Until.IsZero(), nil },
-	part:   func(v *visit) part { return &v.overrides },
-}
-
-// An overrides shortens the waits of limits that end.
-type overrides struct{ noPart }
-
-func (o *overrides) after(v *visit) (again bool, no *refusal) {
-	for i := range v.limits {
-		v.met[i].endWithOverride(v.limiter.now())
-	}
-	return false, nil
+	after: func(v *visit) (again bool, no *refusal) {
+		for i := range v.limits {
+			v.met[i].endWithOverride(v.limiter.now())
+		}
+		return false, nil
+	},
 }
 
 func (m *met) endWithOverride(now time.Time) {

@@ -8,9 +8,9 @@ import (
 )
 
 // A feature is what only some rules need. Each is in a file of its own, with its checks at construction, its state of
-// a request, and its steps on the request's way. Its functions may be nil, but for part.
+// a request, and its steps on the request's way. A nil function does nothing.
 type feature struct {
-	// config checks the Config. It reports whether all requests need the part.
+	// config checks the Config. It reports whether all requests need the feature.
 	config func(c *compiler) (needed bool)
 
 	// rule checks a rule, before its limits are made.
@@ -19,47 +19,36 @@ type feature struct {
 	// quota returns why r cannot have a quota, or nil.
 	quota func(r *rule, q *limiter.Quota) error
 
-	// family completes the limits of a rule. It reports whether requests that meet them need the part.
+	// family completes the limits of a rule. It reports whether requests that meet them need the feature.
 	family func(f *family) (needed bool, err error)
 
-	// part returns the part of a request, or nil if the request does not need it.
-	part func(v *visit) part
-}
+	// begin is called when a request needs the feature. It returns false if the request does not need it after all.
+	begin func(v *visit) (needed bool)
 
-// features are all features, in the order in which their parts act.
-var features = []feature{
-	distinctFeature,
-	afterwardsFeature,
-	slotsFeature,
-	overridesFeature,
-	turnsFeature,
-	overloadFeature,
-	settlementFeature,
-	escalationFeature,
-}
-
-// A part is what a feature does for a request that needs it. A part that has nothing to do in a step embeds noPart.
-type part interface {
 	// before is called before the store is asked. It may wait. If it sets v.outcome, the store is not asked.
-	before(v *visit) (again bool, no *refusal)
+	before func(v *visit) (again bool, no *refusal)
 
 	// looked is called when the store was asked what is left. It may refuse, or change costs.
-	looked(v *visit)
+	looked func(v *visit)
 
 	// after is called when the store has decided, also if it could not. It may wait, or give back what was taken.
-	after(v *visit) (again bool, no *refusal)
+	after func(v *visit) (again bool, no *refusal)
 
 	// undo is called if the request goes no further, or panics.
-	undo(v *visit)
+	undo func(v *visit)
 
-	// pass is called when the request goes to the handlers. It returns what the part needs then.
-	pass(v *visit) need
+	// pass is called when the request goes to the handlers. It returns what the feature needs then.
+	pass func(v *visit) need
 
-	// end is called when the handlers have returned. It returns the status that the answer counts as for the next parts.
-	end(v *visit, status int) int
+	// end is called when the handlers have returned. It returns the status that the answer counts as for the features
+	// behind it.
+	end func(v *visit, status int) int
 }
 
-// A need is what a part needs of a request that passes. A greater need includes the smaller ones.
+// features are all features, in the order in which they act.
+var features = []feature{distinct, afterwards, atOnce, endingOverrides, turns, overload, settling, escalation}
+
+// A need is what a feature needs of a request that passes. A greater need includes the smaller ones.
 type need uint8
 
 const (
@@ -68,17 +57,7 @@ const (
 	needAnswer       // also the status of the answer
 )
 
-// noPart has all steps of a part, and does nothing.
-type noPart struct{}
-
-func (noPart) before(*visit) (again bool, no *refusal) { return false, nil }
-func (noPart) looked(*visit)                           {}
-func (noPart) after(*visit) (again bool, no *refusal)  { return false, nil }
-func (noPart) undo(*visit)                             {}
-func (noPart) pass(*visit) need                        { return needNothing }
-func (noPart) end(_ *visit, status int) int            { return status }
-
-// use adds the parts of these features to those that the request needs.
+// use adds features to those that the request needs.
 func (v *visit) use(needs []int) {
 	for _, i := range needs {
 		if !slices.Contains(v.needs, i) {
@@ -88,8 +67,17 @@ func (v *visit) use(needs []int) {
 	slices.Sort(v.needs)
 	v.parts = v.parts[:0]
 	for _, i := range v.needs {
-		if p := features[i].part(v); p != nil {
-			v.parts = append(v.parts, p)
+		if f := &features[i]; f.begin == nil || f.begin(v) {
+			v.parts = append(v.parts, f)
+		}
+	}
+}
+
+// undo has the features release what the request holds, as it goes no further.
+func (v *visit) undo() {
+	for _, f := range v.parts {
+		if f.undo != nil {
+			f.undo(v)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // What a rule with Counts or Reserve charges is settled when the request ends.
 
-var settlementFeature = feature{
+var settling = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		c.reject(r.Counts.wrong != "", at.Of("Counts"), ": %s", r.Counts.wrong)
 		c.reject(r.Cost.settles && r.Cost.of == nil && !r.Counts.after,
@@ -34,13 +34,20 @@ var settlementFeature = feature{
 		}
 		return true, nil
 	},
-	part: func(v *visit) part { return &v.settlement },
+	pass: func(v *visit) need {
+		delete(v.header, unseenMark) // of an answer that is another request's, as in a test
+		v.costs.header = v.header
+		if v.countsAnswers() {
+			return needAnswer
+		}
+		return needEnd
+	},
+	end: settleAll,
 }
 
-// A settlement knows how a request ends.
-type settlement struct {
-	noPart
-	header http.Header // of the answer
+// A costs says how a request ends, and what it costs.
+type costs struct {
+	header http.Header // of the answer; nil if no rule goes by how the request ends
 
 	mu        sync.Mutex // guards what follows, and said and Cost of v.met
 	ended     bool
@@ -61,17 +68,9 @@ func (v *visit) countsAnswers() bool {
 	return slices.ContainsFunc(v.met, func(m met) bool { return m.rule.Counts.given })
 }
 
-func (s *settlement) pass(v *visit) need {
-	delete(v.header, unseenMark) // of an answer that is another request's, as in a test
-	s.header = v.header
-	if v.countsAnswers() {
-		return needAnswer
-	}
-	return needEnd
-}
-
-// end settles the charges of the request, whose answer has that status.
-func (s *settlement) end(v *visit, status int) int {
+// settleAll settles the charges of the request, whose answer has that status.
+func settleAll(v *visit, status int) int {
+	s := &v.costs
 	s.mu.Lock()
 	switch {
 	case s.saidAs != 0:
@@ -100,7 +99,7 @@ func hasTimeout(h http.Header) bool {
 // correct appends the settlement of a charge, if it can change and is not what the request cost. If the
 // client has left, every answer counts: a proxy answers 502 then though its backend has done the work, so clients
 // could choose not to be charged. The same holds if the client sent a broken body, held it back, or chose a timeout.
-func (s *settlement) correct(owed []limiter.Settlement, m *met) []limiter.Settlement {
+func (s *costs) correct(owed []limiter.Settlement, m *met) []limiter.Settlement {
 	actual := m.units
 	switch {
 	case !m.isSettled():
@@ -179,7 +178,7 @@ func CountAs(ctx context.Context, status int) error {
 	inner := visitOf(ctx)
 	for v := inner; v != nil; v = visitOf(v.Context) {
 		if v.countsAnswers() && v.answers(inner.answered.ResponseWriter, &inner.handled) {
-			s := &v.settlement
+			s := &v.costs
 			s.mu.Lock()
 			if err = nil; s.ended {
 				err = errors.New("middleware: CountAs: the request has ended")
@@ -204,7 +203,7 @@ func (v *visit) ruleNamed(name string) *rule {
 // sayCost notes that the request cost n units of a rule, and settles them if the request has ended.
 func (v *visit) sayCost(rule *rule, n int64) error {
 	var owed []limiter.Settlement
-	s, settled := &v.settlement, false
+	s, settled := &v.costs, false
 	s.mu.Lock()
 	for i := range v.met { // of one rule all are settled, or none
 		switch m := &v.met[i]; {
@@ -235,7 +234,7 @@ const unseenMark = "Weir-Unseen"
 // work.
 func markUnseen(w http.ResponseWriter, r *http.Request) {
 	for v := visitOf(r.Context()); v != nil; v = visitOf(v.Context) {
-		if h := w.Header(); v.settlement.header != nil && (v.isOf(r) || isSame(h, v.settlement.header)) {
+		if h := w.Header(); v.costs.header != nil && (v.isOf(r) || isSame(h, v.costs.header)) {
 			h[unseenMark] = nil
 			return
 		}
@@ -248,9 +247,9 @@ func markUnseen(w http.ResponseWriter, r *http.Request) {
 func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	for v := visitOf(r.Context()); v != nil; v = visitOf(v.Context) {
 		if v.answers(w, r) {
-			v.settlement.mu.Lock()
-			v.settlement.refusedAs = status
-			v.settlement.mu.Unlock()
+			v.costs.mu.Lock()
+			v.costs.refusedAs = status
+			v.costs.mu.Unlock()
 		}
 	}
 	if log, ok := response.Behind[interface{ RefusedAs(status int) }](w); ok { // of weir serve

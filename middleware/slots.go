@@ -17,7 +17,7 @@ import (
 // order, in one queue at a time and holding nothing, until all its charges can be taken. It waits only while it lacks
 // nothing but slots. If the rules change meanwhile, it keeps its place.
 
-var slotsFeature = feature{
+var atOnce = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		_, _, err := limiter.Split(r.Limit)
 		limits, _, _ := limiter.Split(r.Limit)
@@ -45,7 +45,11 @@ var slotsFeature = feature{
 		}
 		return len(f.slots) > 0, nil
 	},
-	part: func(v *visit) part { return &v.slots },
+	before: func(v *visit) (again bool, no *refusal) { return v.slots.before(v) },
+	after:  func(v *visit) (again bool, no *refusal) { return v.slots.after(v) },
+	undo:   func(v *visit) { v.slots.leave(v) },
+	pass:   countSlots,
+	end:    releaseSlots,
 }
 
 // concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
@@ -53,7 +57,6 @@ const concurrentUnit = `;qu="concurrent-requests"`
 
 // A slots is a request's way to its slots.
 type slots struct {
-	noPart
 	began time.Time                   // to wait; zero: it did not
 	place *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
 	in    *progress                   // that counts it as waiting; nil: none does
@@ -157,10 +160,8 @@ func (s *slots) leave(v *visit) {
 	s.countIn(nil)
 }
 
-func (s *slots) undo(v *visit) { s.leave(v) }
-
-// pass counts the request's slots as in progress.
-func (s *slots) pass(v *visit) (needs need) {
+// countSlots counts the request's slots as in progress.
+func countSlots(v *visit) (needs need) {
 	for i := range v.limits {
 		if m := &v.met[i]; m.isSlot() && m.took() {
 			m.progress.requests.Add(1)
@@ -170,8 +171,8 @@ func (s *slots) pass(v *visit) (needs need) {
 	return needs
 }
 
-// end releases the request's slots.
-func (s *slots) end(v *visit, status int) int {
+// releaseSlots releases the request's slots.
+func releaseSlots(v *visit, status int) int {
 	for i := range v.limits {
 		m := &v.met[i]
 		if !m.isSlot() || !m.took() {

@@ -11,7 +11,7 @@ import (
 // A LeakyBucket gives each request a turn, and the request waits for it. A turn can only be refunded if no other request
 // has a later one.
 
-var turnsFeature = feature{
+var turns = feature{
 	quota: func(r *rule, q *limiter.Quota) error {
 		const why = "a leaky-bucket cannot have it, as its requests have waited when they are answered"
 		switch {
@@ -32,15 +32,13 @@ var turnsFeature = feature{
 		}
 		return needed, nil
 	},
-	part: func(v *visit) part { return &v.turns },
+	before: askInTime,
+	after:  waitForTurn,
 }
 
-// A turns makes a request wait for its turn.
-type turns struct{ noPart }
-
-// before asks for no turn that would come after the request's deadline. If a limit may refuse the request by a look,
+// askInTime asks for no turn that would come after the request's deadline. If a limit may refuse the request by a look,
 // it looks before it takes a turn.
-func (t *turns) before(v *visit) (again bool, no *refusal) {
+func askInTime(v *visit) (again bool, no *refusal) {
 	deadline, ok := v.request.Context().Deadline()
 	takes, looks := false, false
 	for i := range v.met {
@@ -60,7 +58,8 @@ func (t *turns) before(v *visit) (again bool, no *refusal) {
 	return false, nil
 }
 
-func (t *turns) after(v *visit) (again bool, no *refusal) {
+// waitForTurn makes the request wait for its turn.
+func waitForTurn(v *visit) (again bool, no *refusal) {
 	switch v.outcome {
 	case OutcomeRefused:
 		if v.isLate() {

@@ -28,24 +28,19 @@ type visit struct {
 	waited time.Duration // for a slot
 	done   bool          // the request was answered, or goes to the handlers
 
-	parts []part // of the features that the request needs; mostly empty
-	needs []int  // their indexes
-
-	slots      slots
-	turns      turns
-	distinct   distinct
-	afterwards afterwards
-	overrides  overrides
-	overload   overload
-	settlement settlement
-	escalation escalation
+	parts []*feature // that the request needs; mostly none
+	needs []int      // their indexes
+	slots slots
+	slot  overloadSlot
+	costs costs
+	stop  context.CancelFunc // of asking; nil: it has no deadline
 
 	ending
 
 	memory struct {
 		met     [fewLimits]met
 		charges [fewLimits]limiter.Charge
-		parts   [fewParts]part
+		parts   [fewParts]*feature
 		needs   [fewParts]int
 	}
 }
@@ -205,13 +200,6 @@ func (v *visit) refund(of func(*met) bool) {
 	}
 	if err := v.limiter.settle(v.request.Context(), taken); err != nil {
 		v.set.warnStoreFailure(err)
-	}
-}
-
-// undo has the parts release what they hold, as the request goes no further.
-func (v *visit) undo() {
-	for _, p := range v.parts {
-		p.undo(v)
 	}
 }
 
