@@ -70,7 +70,9 @@ func (v *visit) matchNamed(name, key string) (no *refusal) {
 			class = keyfunc.Claimed
 		}
 		v.given = v.set.limitsInContext(r.Context())
-		no = v.unlessShadow(rule, v.meet(r, rule, Tier(r.Context()), key, class, err))
+		if no = v.meet(r, rule, Tier(r.Context()), key, class, err); no != nil {
+			no = v.unlessShadow(rule, no)
+		}
 		if slices.ContainsFunc(v.met, func(m met) bool { return m.isSlot() }) {
 			why = "it has AtOnce, which goes by how a request ends"
 		}

@@ -59,7 +59,7 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		return
 	case no.text != "":
 		w.Header().Set("Cache-Control", "no-store")
-		response.Unreads(w, r)
+		response.LeaveUnread(w, r)
 		http.Error(w, no.text, no.status)
 		response.Drain(w, r, true)
 		return
@@ -90,13 +90,13 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 	}
 	switch {
 	case onRefused != nil:
-		response.Unreads(w, r)
+		response.LeaveUnread(w, r)
 		onRefused(v.resultOf(no))
 		written, ok := w.(interface{ Written() bool }) // the adapter's
 		response.Drain(w, r, ok && written.Written())
 		return
 	case answers != nil:
-		response.Unreads(w, r)
+		response.LeaveUnread(w, r)
 		answered := &response.Response{}
 		w = answered.Watch(w)
 		answered.Unsaid = no.answered()
@@ -135,7 +135,7 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 
 // writeBody writes a status and a body, which answers to HEAD lack. The request's body was not read.
 func writeBody(w http.ResponseWriter, r *http.Request, status int, body []byte) {
-	response.Unreads(w, r)
+	response.LeaveUnread(w, r)
 	if r.Method == http.MethodHead || response.HasBody(r) {
 		// For other requests net/http counts the bytes.
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}

@@ -223,7 +223,9 @@ func (v *visit) conclude(exempt bool, no *refusal) {
 		v.undo()
 		v.refund((*met).took)
 	}
-	v.noteShadows()
+	if len(v.shadowed) > 0 || v.shown < v.limits {
+		v.noteShadows()
+	}
 	if v.set.Observer != nil {
 		v.observe(exempt, no)
 	}

@@ -44,7 +44,11 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 					rule.notes.keys.Found()
 				}
 			}
-			if no = v.unlessShadow(rule, v.meet(r, rule, tier, key, class, err)); no != nil {
+			no = v.meet(r, rule, tier, key, class, err)
+			if no != nil {
+				no = v.unlessShadow(rule, no)
+			}
+			if no != nil {
 				return no
 			}
 		}
@@ -78,7 +82,10 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 	if no != nil || !counts {
 		return no
 	}
-	cost := rule.Cost.Of(r)
+	cost := int64(1)
+	if rule.cost != nil {
+		cost = rule.cost(r)
+	}
 	for _, m := range f.rates {
 		v.add(m, key, class, cost)
 	}

@@ -29,9 +29,9 @@ const shadowLogEvery = time.Minute
 // A rule in shadow decides and counts, and refuses nothing. Its charges are Optional, and come after those that clients
 // see.
 
-// unlessShadow returns the refusal of a request before its decision, unless the rule is in shadow.
+// unlessShadow returns the refusal of a request before its decision, or nil if the rule is in shadow.
 func (v *visit) unlessShadow(rule *rule, no *refusal) *refusal {
-	if no != nil && rule.shadow {
+	if rule.shadow {
 		v.shadowed = append(v.shadowed, rule)
 		return nil
 	}
@@ -43,7 +43,7 @@ func (v *visit) noteShadows() {
 	for _, rule := range v.shadowed {
 		rule.notes.wouldRefuse(v.set.Logger, rule.info)
 	}
-	if v.shown == v.limits || v.outcome == 0 || v.err != nil {
+	if v.outcome == 0 || v.err != nil {
 		return
 	}
 	var noted *rule // a rule counts once, also if several of its limits refuse

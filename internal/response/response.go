@@ -225,10 +225,10 @@ func (f flusher) Flush() { _ = f.a.FlushError() }
 
 type hijacker struct{ a *Response }
 
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.a.TakeOver() }
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.a.hijack() }
 
-// TakeOver is Hijack, for ResponseWriters that have to have it.
-func (a *Response) TakeOver() (net.Conn, *bufio.ReadWriter, error) {
+// hijack is Hijack, for ResponseWriters that have to have it.
+func (a *Response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	a.hijacked = a.hijacked || err == nil
 	if err == nil && a.Watcher != nil {

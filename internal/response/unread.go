@@ -27,10 +27,10 @@ func HasBody(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
 }
 
-// Unreads must be called before an HTTP/1 request is answered without its body. A kept connection needs the body
-// out of the way, so net/http reads up to 256 KiB of it before it sends the answer. Unreads bounds the time which
+// LeaveUnread must be called before an HTTP/1 request is answered without its body. A kept connection needs the body
+// out of the way, so net/http reads up to 256 KiB of it before it sends the answer. LeaveUnread bounds the time which
 // that takes. If the time is over, net/http closes the connection after the answer.
-func Unreads(w http.ResponseWriter, r *http.Request) {
+func LeaveUnread(w http.ResponseWriter, r *http.Request) {
 	if !HasBody(r) || http.NewResponseController(w).SetReadDeadline(time.Now().Add(heldPatience)) != nil {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrUnavailable is wrapped by the errors that an outage causes. Decide returns one for a batch with a
-// Closed rule, and Settle and Reset may return one. These errors also wrap the error of the server or
+// FailClosed rule, and Settle and Reset may return one. These errors also wrap the error of the server or
 // the network.
 var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
@@ -26,7 +26,7 @@ type Options struct {
 	// if the server had at least a quarter of Deadline. Zero means 50ms.
 	Deadline time.Duration
 
-	// Replicas is how many processes share the server, up to 100,000. Local divides each limit
+	// Replicas is how many processes share the server, up to 100,000. FailLocal divides each limit
 	// by it. Zero means 1: every process admits the whole limit in an outage.
 	Replicas int
 
@@ -47,7 +47,7 @@ type Options struct {
 	// Logger receives all of these records. Nil: slog.Default().
 	Logger *slog.Logger
 
-	// MaxKeys is the most keys that Local remembers, as in [limiter.MemoryOptions].
+	// MaxKeys is the most keys that FailLocal remembers, as in [limiter.MemoryOptions].
 	MaxKeys int
 }
 
@@ -186,7 +186,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 
 // Settle implements [limiter.Store]. It settles an event where it was counted: on the server, or in the
 // local counters, during the outage and after it. In the local counters a debt is at most one share,
-// and the rest is forgiven. Events of Open rules are not settled. If it is unknown who counted an
+// and the rest is forgiven. Events of FailOpen rules are not settled. If it is unknown who counted an
 // event, Settle assumes whoever counts now.
 //
 // While the server is down, Settle leaves what the server counted as it is and returns an error that

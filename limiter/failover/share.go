@@ -26,7 +26,7 @@ func (s *Store) toShare(c *limiter.Charge) bool {
 // own.
 const mostShares = 10_000
 
-// share returns the quota that Local counts against, under the same names. Each limit of a rule has its
+// share returns the quota that FailLocal counts against, under the same names. Each limit of a rule has its
 // own share, because different periods can become equal.
 func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if s.options.Replicas == 1 {

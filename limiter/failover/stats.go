@@ -38,7 +38,7 @@ type Stats struct {
 	// owed something.
 	Forgiven uint64
 
-	// Replicas is Options.Replicas: during an outage, Local divides limits by it.
+	// Replicas is Options.Replicas: during an outage, FailLocal divides limits by it.
 	Replicas int
 }
 
