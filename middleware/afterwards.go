@@ -1,8 +1,6 @@
 package middleware
 
 import (
-	"time"
-
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/limiter"
 )
@@ -52,9 +50,4 @@ func (v *visit) isUsedUp() (refuses bool) {
 		refuses = refuses || !m.Optional
 	}
 	return refuses
-}
-
-// refuseLook makes the decision of a look a refusal until the next unit comes.
-func refuseLook(d *limiter.Decision) {
-	d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
 }

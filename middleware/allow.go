@@ -51,12 +51,14 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 
 // matchNamed is match for one rule, with the key that a handler knows.
 func (v *visit) matchNamed(name, key string) (no *refusal) {
+	const because = "it has AtOnce, Counts or Reserve, which go by how a request ends"
 	r, rule, why := v.request, v.set.named[name], ""
+	isOpen := func(m *meter) bool { return m.open }
 	switch {
 	case rule == nil:
 		why = "it does not exist"
-	case rule.awaitsEnd():
-		why = "it has Counts or Reserve, which go by how a request ends"
+	case rule.Mode != Deny && slices.ContainsFunc(rule.inTier(Tier(r.Context())).all(), isOpen):
+		why = because
 	default:
 		key, class := keyfunc.Classify(key)
 		key = rule.counterOf(key)
@@ -73,8 +75,8 @@ func (v *visit) matchNamed(name, key string) (no *refusal) {
 		if no = v.meet(r, rule, Tier(r.Context()), key, class, err); no != nil {
 			no = v.unlessShadow(rule, no)
 		}
-		if slices.ContainsFunc(v.met, func(m met) bool { return m.isSlot() }) {
-			why = "it has AtOnce, which goes by how a request ends"
+		if slices.ContainsFunc(v.met, func(m met) bool { return m.open }) {
+			why = because
 		}
 	}
 	if why == "" {

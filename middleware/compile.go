@@ -47,10 +47,10 @@ func (c *compiler) check(at invalid.Place, err error) (ok bool) {
 var inConfig = invalid.Place{Field: "Config"}
 
 // compile validates config and returns its ruleset, or everything that is wrong with it. The ruleset goes on with
-// the notes and the requests in progress of before.
+// the notes of before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{
-		Config: config, progress: map[counterKey]*progress{}, counters: map[string]string{}, tierNames: map[string]bool{},
+		Config: config, counters: map[string]string{}, tierNames: map[string]bool{},
 	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
@@ -276,9 +276,7 @@ func (c *compiler) tiers(at invalid.Place, r *rule, info RuleInfo) {
 
 // familyOfTier returns r's limits for the tier and Allowance of info, or nil if they are wrong.
 func (c *compiler) familyOfTier(at invalid.Place, r *rule, info RuleInfo) *family {
-	of := counterKey{rule: r.Name, tier: info.Tier}
-	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
-	f := c.family(at, r, info, c.set.progress[of])
+	f := c.family(at, r, info)
 	if f != nil {
 		r.families = append(r.families, f)
 	}
@@ -286,8 +284,8 @@ func (c *compiler) familyOfTier(at invalid.Place, r *rule, info RuleInfo) *famil
 }
 
 // family returns r's limits for the Allowance of info, or nil if they are wrong.
-func (c *compiler) family(at invalid.Place, r *rule, info RuleInfo, progress *progress) *family {
-	f, err := r.newFamily(info, progress)
+func (c *compiler) family(at invalid.Place, r *rule, info RuleInfo) *family {
+	f, err := r.newFamily(info)
 	if !c.checkLimit(at, info.Limit, err) {
 		return nil
 	}
@@ -304,12 +302,12 @@ func (c *compiler) family(at invalid.Place, r *rule, info RuleInfo, progress *pr
 }
 
 // newFamily returns the limits of r for the Allowance of info.
-func (r *rule) newFamily(info RuleInfo, progress *progress) (*family, error) {
+func (r *rule) newFamily(info RuleInfo) (*family, error) {
 	quotas, err := limiter.NewQuotas(r.Name, info.Tier, info.Limit)
 	if err != nil {
 		return nil, err
 	}
-	f := &family{rule: r, info: &info, progress: progress}
+	f := &family{rule: r, info: &info}
 	f.own.Most = mostOwn
 	for i, quota := range quotas {
 		shown := quota.Rule()

@@ -139,3 +139,8 @@ func (v *visit) undecided() *refusal {
 	}
 	return v.refuse(no)
 }
+
+// refuseLook makes the decision of a look a refusal until the next unit comes.
+func refuseLook(d *limiter.Decision) {
+	d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
+}

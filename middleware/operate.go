@@ -53,9 +53,6 @@ func (l *RateLimit) Rules() []RuleInfo {
 	return all
 }
 
-// Overload returns Config.Overload of the rules in force, or nil.
-func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
-
 // ErrNoRule is the error of Peek and Reset if no rule in force has the name.
 var ErrNoRule = invalid.New("middleware", "there is no rule of that name")
 
@@ -133,24 +130,4 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		l.room.Released(keyOf(&c))
 	}
 	return nil
-}
-
-// An InProgress counts the requests of a rule with AtOnce in this process.
-type InProgress struct {
-	Rule     *RuleInfo // shared: do not change it
-	Requests int64     // that hold a slot
-	Waiting  int64     // that wait for a slot
-}
-
-// InProgress returns the requests in progress of each rule with AtOnce, in the order of Rules.
-func (l *RateLimit) InProgress() []InProgress {
-	var all []InProgress
-	for _, r := range l.rules.Load().all {
-		for _, f := range r.families {
-			if len(f.slots) > 0 {
-				all = append(all, InProgress{f.info, f.progress.requests.Load(), f.progress.waiting.Load()})
-			}
-		}
-	}
-	return all
 }

@@ -42,6 +42,9 @@ type OverloadOptions struct {
 	Exempt   Match         // requests that need no slot; nil: none
 }
 
+// Overload returns Config.Overload of the rules in force, or nil.
+func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
+
 // Config.Overload is asked last, as it may let the request wait.
 
 var overload = feature{

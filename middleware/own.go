@@ -138,7 +138,7 @@ var endingOverrides = feature{
 
 func (m *met) endWithOverride(now time.Time) {
 	d, until := &m.Decision, m.info.Until
-	if until.IsZero() || m.isSlot() || !d.Counted() {
+	if until.IsZero() || !slices.Contains(m.rates, m.meter) || !d.Counted() {
 		return
 	}
 	for _, after := range m.ofTier.rates {
@@ -173,7 +173,7 @@ func (set *ruleset) familyFor(ofTier *family, l limiter.Allowance) (*family, err
 func (set *ruleset) compileOwn(ofTier *family, l limiter.Allowance) (*family, error) {
 	r, info := ofTier.rule, *ofTier.info
 	info.Limit, info.Own = l, true
-	f, err := r.newFamily(info, ofTier.progress)
+	f, err := r.newFamily(info)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (c *compiler) compileOverrides(at invalid.Place, r *rule) {
 					return
 				}
 				info.Limit, info.Own, info.Until, info.Because = o.Limit, true, o.Until, o.Because
-				if f = c.family(at, r, info, ofTier.progress); f != nil {
+				if f = c.family(at, r, info); f != nil {
 					f.ofTier = ofTier
 				}
 			}

@@ -3,9 +3,12 @@ package middleware
 import (
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/weirgo/weir/internal/bounded"
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/seldom"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -34,9 +37,8 @@ type ruleset struct {
 
 	needs []int // the features whose parts all requests need
 
-	counters map[string]string        // by name, the rules that have them
-	quotas   []*limiter.Quota         // of all limits, and of refusals
-	progress map[counterKey]*progress // kept when the rules change
+	counters map[string]string // by name, the rules that have them
+	quotas   []*limiter.Quota  // of all limits, and of refusals
 
 	banKeys      []*rule // whose keys are looked up in the list of bans
 	bansInShadow rule    // has the notes of bans in shadow
@@ -73,6 +75,19 @@ type rule struct {
 	notes *notes
 }
 
+// notes survive a change of the rules. Each rule has some, and the bans in shadow.
+type notes struct {
+	refused seldom.Log // requests that would have been refused
+
+	keys missing.Detector // of clients; found by any request, also before a change of the rules
+
+	progress sync.Map // *progress of slots, by tier
+
+	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
+	mu            sync.Mutex
+	quotas, older map[counterKey]*limiter.Quota
+}
+
 // A family has the limits that a rule has for the requests of one tier, or of one client.
 type family struct {
 	rule  *rule
@@ -80,11 +95,10 @@ type family struct {
 	rates []*meter // the limits
 	slots []*meter // its AtOnce, if it has one
 
-	needs    []int               // the features whose parts its requests need
-	values   []*meter            // of Distinct: counts each value
-	queue    limiter.Concurrency // of slots
-	progress *progress           // of slots
-	ofTier   *family             // of an override that ends: the limits of the rule then
+	needs  []int    // the features that its requests need
+	values []*meter // of Distinct: counts each value
+	queue  queue    // of slots
+	ofTier *family  // of an override that ends: the limits of the rule then
 
 	// Of the limits of a tier.
 	overrides map[string]*family                      // by key; nil without Overrides
@@ -113,6 +127,9 @@ func (f *family) limits() []*meter { return slices.Concat(f.rates, f.slots) }
 
 // all returns all meters.
 func (f *family) all() []*meter { return slices.Concat(f.rates, f.slots, f.values) }
+
+// isSlot reports whether m counts requests in progress.
+func (m *meter) isSlot() bool { return m.unit != "" }
 
 // isFirst reports whether m stands for its rule where that is named once.
 func (m *meter) isFirst() bool { return m == m.family.first() }

@@ -37,6 +37,9 @@ var settling = feature{
 	pass: func(v *visit) need {
 		delete(v.header, unseenMark) // of an answer that is another request's, as in a test
 		v.costs.header = v.header
+		for i := range v.met {
+			v.met[i].said = unsaid
+		}
 		if v.countsAnswers() {
 			return needAnswer
 		}

@@ -5,24 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/weirgo/weir/internal/missing"
-	"github.com/weirgo/weir/internal/seldom"
-	"github.com/weirgo/weir/limiter"
 )
-
-// notes survive a change of the rules. Each rule has some, and the bans in shadow.
-type notes struct {
-	refused seldom.Log // requests that would have been refused
-
-	keys missing.Detector // of clients; found by any request, also before a change of the rules
-
-	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
-	mu            sync.Mutex
-	quotas, older map[counterKey]*limiter.Quota
-}
 
 const shadowLogEvery = time.Minute
 

@@ -146,7 +146,7 @@ func (v *visit) insert(at int, m *meter, key string, class keyfunc.Class, cost i
 	cost = min(cost, m.most)
 	c := &v.charges[at]
 	c.Quota, c.Key, c.Cost, c.Optional = m.quota, key, min(cost, m.atOnce), m.rule.shadow
-	v.met[at] = met{meter: m, Charge: c, class: class, rank: -1, units: cost, said: unsaid}
+	v.met[at] = met{meter: m, Charge: c, class: class, rank: -1, units: cost}
 	if at < last || last > 0 && v.met[0].Charge != &v.charges[0] { // they have moved
 		for i := range v.met {
 			v.met[i].Charge = &v.charges[i]
