@@ -267,3 +267,15 @@ func TestCountAsReachesAllLimitersOfTheAnswer(t *testing.T) {
 		assert.EqualValues(t, 8, left(t, outer, "outer", ""), "%s: another answer", name)
 	}
 }
+
+func TestRequestsAtOnceAllPassARuleThatChargesAfterwards(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Key: keyfunc.Global, Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()},
+	}})
+	through(l, func(w http.ResponseWriter, r *http.Request) {
+		assert.EqualValues(t, 1, left(t, l, "login", ""), "it is charged when its answer is known")
+		assert.Equal(t, 401, ask(l, 401), "while another is in progress")
+		w.WriteHeader(401)
+	})
+	assert.Equal(t, http.StatusTooManyRequests, ask(l, 401))
+}
