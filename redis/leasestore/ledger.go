@@ -46,7 +46,7 @@ type redisLedger struct {
 // twice.
 func newLedger(client redis.UniversalClient, oneTag bool, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
-		names: names, transport: wire.NewTransport(client, oneTag).Bounded(timeout),
+		names: names, transport: wire.NewTransport(client, oneTag).Within(timeout),
 		percent: percent, life: life,
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
@@ -96,20 +96,19 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		most = 1
 	}
 	parts := slices.Collect(slices.Chunk(leases, most))
-	requests := make([]*wire.Request, len(parts))
-	encode := func(i int, now int64) *wire.Request {
+	runs := make([]*wire.Run, len(parts))
+	encode := func(i int, now int64) *wire.Run {
 		keys, argument := l.encode(parts[i], now)
-		requests[i] = wire.NewRequest(leaseScript, keys)
-		requests[i].Bytes, requests[i].Once = argument, true
-		return requests[i]
+		runs[i] = wire.NewRun(leaseScript, keys, argument)
+		return runs[i]
 	}
 	for i := range parts {
 		encode(i, l.clock.Now())
 	}
-	l.transport.Run(ctx, requests...)
+	l.transport.Send(ctx, runs...)
 	for range counters.MostCorrections {
-		var again []*wire.Request
-		for i, r := range requests {
+		var again []*wire.Run
+		for i, r := range runs {
 			if now, ok := l.clock.Correct(r.Err()); ok {
 				again = append(again, encode(i, now))
 			}
@@ -117,18 +116,18 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		if len(again) == 0 {
 			break
 		}
-		l.transport.Run(ctx, again...)
+		l.transport.Send(ctx, again...)
 	}
 	var failed error // the first
-	for i, r := range requests {
+	for i, r := range runs {
 		reply, err := r.Text()
 		if err == nil && !read(reply, parts[i]) {
 			err = wire.ErrAnswer
 		}
 		failed = cmp.Or(failed, err)
 	}
-	if failed == nil && len(requests) > 0 {
-		l.transport.CheckRoute(requests[0], l.names.Prefix, l.log)
+	if failed == nil && len(runs) > 0 {
+		l.transport.CheckRoute(runs[0], l.names.Prefix, l.log)
 	}
 	err := l.transport.Failed("leasestore", failed, 0)
 	var unfit interface{ Unusable() bool }

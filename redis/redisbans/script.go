@@ -31,9 +31,9 @@ func (l *List) run(ctx context.Context, op, tag string, values any) (n news, lif
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	said, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
-		request := wire.NewRequest(script, l.names, l.channel, l.max, op, tag, string(text))
-		l.redis.Run(ctx, request)
-		return request.StringSlice()
+		run := wire.NewRun(script, l.names, l.channel, l.max, op, tag, string(text))
+		l.redis.Send(ctx, run)
+		return run.StringSlice()
 	})
 	switch {
 	case err != nil:

@@ -53,14 +53,16 @@ func (c *serverClock) args() []any {
 // Redis's own clock.
 func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o Options) *store {
 	t.Helper()
-	s := newStore(client, o)
-	s.script = onTestClock(t, scriptLua)
-	s.redis.TestClock = clock.args
-	if s.denied != nil {
-		s.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
+	of := newShared(client, o)
+	of.script = onTestClock(t, scriptLua)
+	of.transport.TestClock = clock.args
+	if of.denied != nil {
+		of.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
 	}
-	t.Cleanup(func() { s.holders.close() }) // or it would tell what it holds after the test, too
-	return s.Within(10 * time.Second).(*store)
+	s := newStore(of, 10*time.Second)
+	s.slots.script = wire.NewScript(patch(t, slotsScript.Source, "call('TIME')", "{ARGV[2], ARGV[3]}", "lease * 3 / 2000", "lease * 3 / 2000 + 3600000"))
+	t.Cleanup(func() { s.slots.close() }) // or it would renew what it holds after the test, too
+	return s
 }
 
 func onTestClock(t testing.TB, script string) *wire.Script {

@@ -13,7 +13,10 @@ local extra = '' -- what answers about states of other limits have besides
 
 for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
-  local all = not slots or slots.fit(g, op, now)
+  local all = op ~= LOOK
+  if op == LOOK then
+    op = TAKE
+  end
   local isPlain = areDifferent and op ~= RESET
   if isPlain then
     --[[plain.lua]]
@@ -124,9 +127,6 @@ for g = 1, groupCount do
       nextCharge, answered = nextCharge + 3, answered + size
     end
   end
-  if slots and op == TAKE and all then
-    slots.take()
-  end
 end
 
 for i = 1, #names do
@@ -143,9 +143,4 @@ for i = 1, #names do
     call('SET', name, values[i], 'PX', life)
   end
 end
-local reply = pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered)) .. extra
-if slots then
-  slots.store(names, now)
-  reply = reply .. slots.reply()
-end
-return reply
+return pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered)) .. extra

@@ -39,7 +39,8 @@ func (m *denyCache) asking() asking {
 	return asking{m.clock(), m.changes.Load()}
 }
 
-// spanOf returns how long a refusal is remembered. Other processes release slots at any time.
+// spanOf returns how long a refusal is remembered. Other processes release slots at any time, so while
+// somebody waits, the process asks for them again ([slots.ask]).
 func spanOf(q *limiter.Quota) time.Duration {
 	if q.InFlight() {
 		return slotSpan
@@ -174,30 +175,30 @@ func (m *denyCache) decide(charges []limiter.Charge) bool {
 	return refused
 }
 
-// learn remembers the states of a group that was refused, with its decisions. If the group was
+// learn remembers the states of a call that was refused, with its decisions. If it was
 // taken, its states replace entries of the same keys.
-func (m *denyCache) learn(g *group, taken bool) {
+func (m *denyCache) learn(c *call, taken bool) {
 	if m == nil || taken && m.size.Load() == 0 {
 		return
 	}
 	heard := m.clock()
-	for i := range g.charges {
-		c := &g.charges[i]
-		state := g.answer.state(i, c.Quota)
+	for i := range c.charges {
+		charge := &c.charges[i]
+		state := c.reply.state(i, charge.Quota)
 		s := denyEntry{
-			quota: c.Quota, last: state.Last, level: state.Level, prev: state.Prev,
-			now: g.answer.now, asked: g.asked.at, heard: heard,
+			quota: charge.Quota, last: state.Last, level: state.Level, prev: state.Prev,
+			now: c.reply.now, asked: c.asked.at, heard: heard,
 		}
-		if s.isOne = isLog(c.Quota) || g.answer.isOther(i); s.isOne {
-			s.one = ofOne(c.Decision)
+		if s.isOne = isLog(charge.Quota) || c.reply.isOther(i); s.isOne {
+			s.one = ofOne(charge.Decision)
 		}
-		shard, key := m.find(c)
+		shard, key := m.find(charge)
 		shard.mu.Lock()
 		before := len(shard.known)
 		known, ok := shard.known[key]
 		switch {
 		case ok && known.isNewer(&s):
-		case g.asked.changes < shard.changed: // s may be of before the change, and known of before s
+		case c.asked.changes < shard.changed: // s may be of before the change, and known of before s
 			delete(shard.known, key)
 		case ok || !taken:
 			shard.put(key, s)

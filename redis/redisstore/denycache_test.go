@@ -134,12 +134,12 @@ func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 }
 
 // answerOf is an answer about one charge, of these numbers.
-func answerOf(now int64, verdict byte, numbers ...int64) answer {
+func answerOf(now int64, verdict byte, numbers ...int64) reply {
 	records := []byte{verdict}
 	for _, n := range numbers {
 		records = binary.LittleEndian.AppendUint64(records, math.Float64bits(float64(n)))
 	}
-	return answer{now: now, records: string(records), size: len(records)}
+	return reply{now: now, records: string(records), size: len(records)}
 }
 
 func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 		see := func(now, level int64, taken bool, asked asking) {
 			a := answerOf(now, 1, now, level, 0)
 			clock += time.Millisecond
-			m.learn(&group{charges: c, answer: a, asked: asked}, taken)
+			m.learn(&call{charges: c, reply: a, asked: asked}, taken)
 		}
 		level := func() int64 {
 			s, ok := m.recall(&c[0], clock)
@@ -216,7 +216,7 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 	refused := func(i int) []limiter.Charge { return []limiter.Charge{charge(q, fmt.Sprint("key ", i), 6)} }
 	const most = 64 * memoryOfShard
 	for i := range 2 * most {
-		m.learn(&group{charges: refused(i), answer: answerOf(now, 0, now, 5, 0), asked: m.asking()}, false)
+		m.learn(&call{charges: refused(i), reply: answerOf(now, 0, now, 5, 0), asked: m.asking()}, false)
 	}
 	count := int64(0)
 	for i := range m.shards {

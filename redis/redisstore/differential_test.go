@@ -235,7 +235,7 @@ func compareWithModel(t fail, c chance, s *store, clock *serverClock) *compariso
 
 func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
-	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.redis.Client, model: model{}}
+	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.transport.Client, model: model{}}
 	w.check(w.client.FlushAll(context.Background()).Err())
 	s.clock.Set(clock.micros.Load())
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
@@ -474,10 +474,10 @@ func (w *comparison) changeLimit() {
 func (w *comparison) batch() {
 	w.t.Helper()
 	type sent struct {
-		*group
+		*call
 		charges []limiter.Charge
 	}
-	var batch []*group
+	var batch []*call
 	var all []sent
 	for n := w.draw(2, 6); n > 0; n-- {
 		op := op(w.draw(0, 6))
@@ -488,7 +488,7 @@ func (w *comparison) batch() {
 		if op == settle {
 			charges = w.settlements()
 		}
-		g := newGroup(op)
+		g := newCall(op)
 		for i := range charges {
 			c := &charges[i]
 			g.tag = w.store.names.Digest(c.Key)
@@ -503,8 +503,8 @@ func (w *comparison) batch() {
 	for _, g := range all {
 		<-g.done
 		w.check(g.err)
-		if g.answer.now != now {
-			w.broken("the script said it was %d, want %d", g.answer.now, now)
+		if g.reply.now != now {
+			w.broken("the script said it was %d, want %d", g.reply.now, now)
 		}
 		charges := slices.Clone(g.charges)
 		for i := range charges {
@@ -513,16 +513,16 @@ func (w *comparison) batch() {
 		var want []limiter.Decision
 		switch g.op {
 		case take:
-			g.answer.decide(charges)
+			g.reply.decide(charges, true)
 			want = w.model.decide(g.charges, now)
 		case settle:
-			g.answer.look(charges)
+			g.reply.look(charges)
 			w.model.settle(g.charges, now)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
 		case reset:
-			g.answer.look(charges)
+			g.reply.look(charges)
 			w.model.reset(g.charges)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))

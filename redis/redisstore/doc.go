@@ -107,7 +107,7 @@
 //
 //	weir:3:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
 //	weir:3:{EsoXtJryKJQ28wPgFmAwog}:plan:premium the same, and the tier
-//	weir:3:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, and the version of their format
+//	weir:3:{EsoXtJryKJQ28wPgFmAwog}:ip::places:2 slots, and the version of their format
 //
 // The version is the version of the stored format, here and in the names of leases and bans. A release
 // that changes a format changes its version, so processes of two releases leave each other's keys

@@ -19,7 +19,7 @@ import (
 // forgetful is the store of New without its outage policies and without a memory: what
 // a test asks of it, it asks of Redis.
 func forgetful(client redis.UniversalClient) *store {
-	return newStore(client, Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
+	return storeOn(client, Options{ForgetRefusals: true}, 10*time.Second)
 }
 
 // samples are a limit of each algorithm, with which nothing comes back within a test.
@@ -35,21 +35,21 @@ var samples = []limiter.Limit{
 // ask carries one group and describes its charges at Redis's time now.
 func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []limiter.Decision, now int64) {
 	t.Helper()
-	g := newGroup(op)
+	g := newCall(op)
 	for i := range charges {
 		c := &charges[i]
 		g.tag = s.names.Digest(c.Key)
 		g.add(s.names.Name(g.tag, c.Quota), c)
 	}
-	sendAlone(s, []*group{g})
+	sendAlone(s, []*call{g})
 	<-g.done
 	require.NoError(t, g.err)
 	if op == take {
-		g.answer.decide(charges)
+		g.reply.decide(charges, true)
 	} else {
-		g.answer.look(charges)
+		g.reply.look(charges)
 	}
-	now = g.answer.now
+	now = g.reply.now
 	g.free()
 	return decisionsOf(charges), now
 }

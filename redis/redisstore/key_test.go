@@ -31,7 +31,7 @@ func TestNothingOfAKeyIsInRedis(t *testing.T) {
 	}
 	form := regexp.MustCompile(`^weir:3:\{[A-Za-z0-9_-]{22}\}:rule$`)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
-		s := newStore(client, Options{ForgetRefusals: true, Secret: []byte(secret)}).Within(10 * time.Second)
+		s := storeOn(client, Options{ForgetRefusals: true, Secret: []byte(secret)}, 10*time.Second)
 		q := tiered(t, "rule", "")
 		for _, key := range keys {
 			assert.Equal(t, int64(9), decideOne(t, s, q, key, 1).Remaining, "%.20q is counted apart", key)

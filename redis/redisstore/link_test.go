@@ -42,7 +42,7 @@ func TestALongWayToRedisIsNoOutage(t *testing.T) {
 			t.Parallel()
 			// A Cluster and the sentinels are asked for the servers first, which may take
 			// longer than the first of a caller's decisions waits.
-			const most = 2 * farCallers
+			const most = 4 * farCallers
 			var failed int64
 			for _, trip := range []time.Duration{farTrip, 3 * farTrip, 5 * farTrip} { // go-redis itself waits for 3s
 				var dials int
@@ -62,7 +62,7 @@ const farCallers, farTimes = 32, 8
 // decideFarAway has callers decide on a server that is so far away, and returns how many decisions failed.
 func decideFarAway(t *testing.T, connect func(testing.TB, *redistest.Link) redis.UniversalClient, trip time.Duration) (failed int64, dials int) {
 	link := &redistest.Link{RoundTrip: trip}
-	s := newStore(closeAfter(t, connect(t, link)), Options{}).Within(trip * 7 / 4).(*store)
+	s := storeOn(closeAfter(t, connect(t, link)), Options{}, trip*7/4)
 	q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
 	var failures atomic.Int64
 	var wg sync.WaitGroup

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -103,7 +104,22 @@ var patient = Options{ForgetRefusals: true, Failover: failover.Options{Deadline:
 // forgetting are the options under which every refusal is Redis's own.
 var forgetting = Options{ForgetRefusals: true}
 
-// sendAlone brings a batch to Redis that no batcher knows of.
-func sendAlone(s *store, batch []*group) {
-	s.send(newBatch(batch, true, time.Now(), patience), func() {})
+// storeOn is the store of New without its outage policies.
+func storeOn(client redis.UniversalClient, o Options, timeout time.Duration) *store {
+	return newStore(newShared(client, o), timeout)
+}
+
+// close waits until Redis has all settlements.
+func (s *store) close(patience time.Duration) error {
+	for end := time.Now().Add(patience); s.unsettled.count.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New("some settlements are not answered")
+		}
+	}
+	return nil
+}
+
+// sendAlone brings a batch to Redis that no pipe knows of.
+func sendAlone(s *store, batch []*call) {
+	s.send(newBatch(batch, patience), func(bool) {})
 }

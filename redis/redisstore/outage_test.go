@@ -290,7 +290,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 			key := func() string { // of which a node of a Cluster has none
 				for {
 					n++
-					if tag := s.store.names.Digest(fmt.Sprint("key ", n)); wire.SlotOf(tag[:]) > wire.Slots*2/3 {
+					if tag := s.names.Digest(fmt.Sprint("key ", n)); wire.SlotOf(tag[:]) > wire.Slots*2/3 {
 						return fmt.Sprint("key ", n)
 					}
 				}
@@ -318,8 +318,8 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	keys := map[*redistest.Server][]string{}
 	for i := 0; len(keys[nodes[0]]) < 3; i++ {
 		key := fmt.Sprint("key ", i)
-		tag := s.store.names.Digest(key)
-		owner := redistest.Owner(nodes, s.store.names.Name(tag, q))
+		tag := s.names.Digest(key)
+		owner := redistest.Owner(nodes, s.names.Name(tag, q))
 		keys[owner] = append(keys[owner], key)
 		assert.False(t, decideOne(t, s, q, key, 1).Degraded)
 	}
@@ -356,10 +356,10 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 			redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"192.0.2.2:6379"}, Dialer: dial, ClusterSlots: oneNode}),
 			redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, Dialer: dial}), // whose nodes nobody knows
 		} {
-			s := newStore(closeAfter(t, client), Options{})
+			s := storeOn(closeAfter(t, client), Options{}, time.Second)
 			for range 5 {
 				all.Go(func() {
-					server, err := s.Diagnose(0, s.redis.Failed("redisstore", context.DeadlineExceeded, time.Second))
+					server, err := s.Diagnose(0, s.transport.Failed("redisstore", context.DeadlineExceeded, time.Second))
 					assert.Equal(t, addr, server)
 					assert.ErrorContains(t, err, "and cannot be reached")
 				})

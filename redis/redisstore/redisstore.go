@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -55,13 +53,16 @@ func (o Options) Validate() error {
 
 // Store is a [limiter.Store] whose counters are in Redis.
 type Store struct {
-	store    *store
+	*shared
 	failover *failover.Store
 	invalid  error // why there are none of these
+
+	mu      sync.Mutex
+	bounded []*store
 }
 
 // New returns a Store on a client of go-redis: a *redis.Client, for one server or Sentinel, or a
-// *redis.ClusterClient. It asks nothing of Redis, which may be down. The caller closes the client.
+// *redis.ClusterClient. It asks nothing of Redis, which may be down ([Store.Connect]). The caller closes the client.
 //
 // New returns no error, so that it can be written within a Config. If there is no client, or one of
 // another kind (a Ring, an AutoPipeline, a wrapper), or [Options.Validate] refuses the options, making a
@@ -70,54 +71,25 @@ func New(client redis.UniversalClient, o Options) *Store {
 	if err := errors.Join(wire.CheckClient("redisstore", client), o.Validate()); err != nil {
 		return &Store{invalid: err}
 	}
-	s := newStore(client, o)
+	s := &Store{shared: newShared(client, o)}
 	s.tries = true
-	return &Store{store: s, failover: failover.Must(failover.New(s, o.Failover))} // which Validate has looked at
+	s.failover = failover.Must(failover.New(s, o.Failover)) // which Validate has looked at
+	return s
+}
+
+// Connect makes a connection and waits until Redis answers, or returns why it does not. It is for programs that want
+// this before their first request: otherwise the first decision does it. If ctx has no deadline, Connect waits for a
+// second at most.
+func (s *Store) Connect(ctx context.Context) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.transport.Connect(ctx) })
+	return s.transport.Failed("redisstore", err, 0)
 }
 
 // Check returns why the store cannot be used at all, or nil.
 func (s *Store) Check(*limiter.Quota) error { return s.invalid }
-
-const (
-	// clusterBatchers is how many ranges of slots have a batcher of their own.
-	clusterBatchers = 32
-
-	// maxBatch is the most charges in one batch. The charges of one decision are never split. It bounds
-	// how long a script runs: some 4 microseconds for each charge.
-	maxBatch = 256
-
-	// parallel is how many batches are in flight at once where a round trip is long.
-	parallel = 8
-)
-
-func newStore(client redis.UniversalClient, o Options) *store {
-	s := &store{
-		names:      counters.New(o.Prefix, o.Secret, counters.Format),
-		redis:      wire.NewTransport(client, o.OneTag),
-		script:     script,
-		clock:      &counters.Clock{},
-		batches:    &atomic.Uint64{},
-		batchers:   make([]*batcher, 1),
-		parallel:   parallel,
-		unsettled:  &unsettled{},
-		holders:    &holders{},
-		remembered: &atomic.Uint64{},
-		claimed:    &sync.Map{},
-		warned:     &sync.Once{},
-		log:        o.Failover.Logger,
-	}
-	switch client := client.(type) {
-	case *redis.Client:
-		s.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
-	case *redis.ClusterClient:
-		s.batchers = make([]*batcher, clusterBatchers)
-		s.parallel = 2 // the batchers share connections
-	}
-	if !o.ForgetRefusals {
-		s.denied = newDenyCache()
-	}
-	return s
-}
 
 // Decide implements [limiter.Store].
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
@@ -145,11 +117,34 @@ func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil
 	}
-	return s.store.close(closePatience)
+	s.unsettled.closed.Store(true)
+	for end := time.Now().Add(closePatience); ; time.Sleep(time.Millisecond) {
+		count, released := s.unsettled.count.Load(), s.release()
+		switch {
+		case count == 0 && released:
+			return nil
+		case time.Now().Before(end):
+			continue
+		case count > 0:
+			return wire.Errorf("redisstore", "Redis has not answered to %d settlements in %v", count, closePatience)
+		}
+		return wire.Errorf("redisstore", "Redis did not confirm in %v that all slots are released", closePatience)
+	}
 }
 
 // closePatience is how long Close waits at most.
 const closePatience = time.Second
+
+// release ends renewals of slots, and reports whether Redis has confirmed all that were released.
+func (s *Store) release() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	released := true
+	for _, b := range s.bounded {
+		released = b.slots.close() && released
+	}
+	return released
+}
 
 // Reset implements [limiter.Store]. Other processes may refuse the key for up to a second more.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
@@ -166,7 +161,11 @@ func (s *Store) Within(deadline time.Duration) limiter.Store {
 	if s.invalid != nil {
 		return s
 	}
-	return s.store.Within(deadline)
+	b := newStore(s.shared, deadline)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bounded = append(s.bounded, b)
+	return b
 }
 
 // Claim implements [limiter.Claimer]. It looks only at the limiters of this process, because
@@ -175,7 +174,7 @@ func (s *Store) Claim(rule string) error {
 	if s.invalid != nil {
 		return s.invalid
 	}
-	return s.store.Claim(rule)
+	return s.shared.Claim(rule)
 }
 
 // Stats is what [Store.Stats] returns.
@@ -194,9 +193,9 @@ func (s *Store) Stats() Stats {
 	}
 	return Stats{
 		Stats:      s.failover.Health(),
-		Batches:    s.store.batches.Load(),
-		Remembered: s.store.remembered.Load(),
-		Unsettled:  s.store.unsettled.lost.Load(),
+		Batches:    s.batches.Load(),
+		Remembered: s.remembered.Load(),
+		Unsettled:  s.unsettled.lost.Load(),
 	}
 }
 

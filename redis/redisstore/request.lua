@@ -1,19 +1,15 @@
--- Reads ARGV[1], which request.go encodes, and the values of the keys.
+-- Reads ARGV[1], which batch.go encodes, and the values of the keys.
 --
 -- Most of the time of a short script goes into making its functions, the locals that they share, and its
 -- tables. So there are few functions, those that few batches need are made late, and tables begin with all
 -- their fields.
 local pack, read, sub, rep, max, call = struct.pack, struct.unpack, string.sub, string.rep, math.max, redis.call
-local TAKE, SETTLE, RESET = 0, 1, 2 -- ops
+local TAKE, SETTLE, RESET, LOOK = 0, 1, 2, 3 -- ops. LOOK decides as TAKE does, and takes nothing
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local request, names = ARGV[1], KEYS
-local quotaCount, groupCount, chargeCount, messageCount, at = read('<HHHH', request)
-local slots = messageCount > 0 and newSlots(put, lifeUntil)
-if slots then
-  at = slots.read(request, at, messageCount)
-end
+local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
 local quotas, hasLogs, hasLongLogs
 quotas, at, hasLogs, hasLongLogs = readQuotas(request, quotaCount, at, now)
 local record, size = 'Bddd', 4 -- of an answer
@@ -29,10 +25,8 @@ local values
 if hasLongLogs then
   makeLongLogs()
   values = {}
-  local ofSlots = slots and slots.keys() or {}
   for i = 1, #names do
-    local last = ofSlots[i] and '-1' or '216' -- not the entries of a long log
-    values[i] = longLogs.read(names[i], last)
+    values[i] = longLogs.read(names[i], '216') -- not the entries of a long log
   end
 else
   values = call('MGET', unpack(names))
@@ -52,10 +46,6 @@ else
     end
   end
 end
-if slots then
-  slots.open(values, now)
-end
-
 local answers, answered = {now, unpack(charges)}, 1 -- which makes room for most of them
 
 -- Adds to the answer at at, in a batch with logs, the times of a log's entries.

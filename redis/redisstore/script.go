@@ -37,9 +37,11 @@ var (
 	writeLua string
 )
 
-// scriptLua decides on batches. It is one script for all algorithms and slots, which it makes only if a
-// batch needs them.
-var scriptLua = structLua + logLua + counters.Lua + writeLua + slotsLua + strings.Replace(stateLua, "--[[shape.lua]]", shapeLua, 1) +
+// scriptLua decides about rates. It is one script for all algorithms.
+var scriptLua = structLua + logLua + counters.Lua + writeLua + strings.Replace(stateLua, "--[[shape.lua]]", shapeLua, 1) +
 	requestLua + strings.Replace(decideLua, "--[[plain.lua]]", plainLua, 1)
 
-var script = wire.NewScript(scriptLua)
+var (
+	script      = wire.NewScript(scriptLua)
+	slotsScript = wire.NewScript(structLua + slotsLua)
+)

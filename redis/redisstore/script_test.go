@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -25,10 +26,10 @@ import (
 // sendAll sends a group for each of the charges, all in one batch.
 func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.Decision {
 	t.Helper()
-	batch := make([]*group, len(charges))
+	batch := make([]*call, len(charges))
 	for i := range charges {
 		c := &charges[i]
-		batch[i] = newGroup(op)
+		batch[i] = newCall(op)
 		batch[i].tag = s.names.Digest(c.Key)
 		batch[i].add(s.names.Name(batch[i].tag, c.Quota), c)
 	}
@@ -37,9 +38,9 @@ func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.
 		<-g.done
 		require.NoError(t, g.err)
 		if op == take {
-			g.answer.decide(charges[i : i+1])
+			g.reply.decide(charges[i:i+1], true)
 		} else {
-			g.answer.look(charges[i : i+1])
+			g.reply.look(charges[i : i+1])
 		}
 		g.free()
 	}
@@ -181,7 +182,7 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 	local, closed, open := bounded(t, "local", 3, limiter.TokenBucket), bounded(t, "closed", 3, limiter.TokenBucket), bounded(t, "open", 3, limiter.TokenBucket)
 	closed.OnOutage, open.OnOutage = limiter.FailClosed, limiter.FailOpen
 	for _, q := range []*limiter.Quota{local, closed, open} {
-		server.MustDo("SET", nameOf(s.store, q, "key"), "what an operator left here")
+		server.MustDo("SET", s.names.Name(s.names.Digest("key"), q), "what an operator left here")
 	}
 	for i := range 20 {
 		d := decideOne(t, s, local, "key", 1)
@@ -275,7 +276,8 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 
 // neededCommands are all that a user of Redis must be allowed, besides what go-redis does
 // to log in.
-var neededCommands = []string{"eval", "evalsha", "time", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
+var neededCommands = []string{"eval", "evalsha", "time", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl",
+	"zadd", "zcount", "zrem", "zscore", "zremrangebyscore", "zrangebyscore"}
 
 // everything is done with charges of all algorithms: takes, refusals, looks, changes of limit,
 // give-backs, resets, repairs of an expiry that an admin took away, and slots beside a long log.
@@ -302,8 +304,20 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 		}
 	}
 	log := quotaOf(t, "log", samples[len(samples)-1])
-	charges := []limiter.Charge{charge(concurrency(t, "slots", 1), "key", 0), charge(log, "key", 1)}
-	return s.Decide(t.Context(), charges)
+	charges := []limiter.Charge{charge(concurrency(t, "slots", 1), "key", 1), charge(log, "key", 1)}
+	for range 2 { // the second is refused
+		if err := s.Decide(t.Context(), charges); err != nil {
+			return err
+		}
+	}
+	end(t, s, charges[0].Quota, "key", limiter.Decision{})
+	for range 1000 {
+		if s.slots.close() {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("the slot is not released")
 }
 
 // as is a store whose user may run these commands, on keys that match the patterns.

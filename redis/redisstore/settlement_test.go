@@ -31,7 +31,7 @@ func settleOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost
 // again meets what came back, and what it owes, though a refusal was remembered.
 func TestTheNextDecisionMeetsWhatWasSettled(t *testing.T) {
 	server, client := startRedis(t)
-	s := newStore(client, Options{}).Within(10 * time.Second).(*store)
+	s := storeOn(client, Options{}, 10*time.Second)
 	for _, l := range samples {
 		q := quotaOf(t, l.String(), l)
 		q.Settles = true
@@ -59,7 +59,7 @@ func TestTheNextDecisionMeetsWhatWasSettled(t *testing.T) {
 func TestASettlementIsMadeThoughItsCallersContextHasEnded(t *testing.T) {
 	_, client := startRedis(t)
 	for _, waits := range []bool{false, true} {
-		s := newStore(client, Options{}).Within(10 * time.Second).(*store)
+		s := storeOn(client, Options{}, 10*time.Second)
 		s.unsettled.closed.Store(waits)
 		q := bounded(t, fmt.Sprint("rule ", waits), 10, limiter.TokenBucket)
 		d := decideOne(t, s, q, "key", 8)
@@ -97,7 +97,7 @@ func TestSettlementsAmongDecisionsOfManyAddUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(connect(), Options{}).Within(10 * time.Second).(*store)
+			s := storeOn(connect(), Options{}, 10*time.Second)
 			q := []*limiter.Quota{bounded(t, "a", 1_000_000, limiter.TokenBucket), bounded(t, "b", 1_000_000, limiter.SlidingCounter), bounded(t, "c", 10_000, limiter.SlidingLog)}
 			q[0].Settles = true
 			var mu sync.Mutex
@@ -140,7 +140,7 @@ func TestSettlementsAmongDecisionsOfManyAddUp(t *testing.T) {
 func TestWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)
-	s := newStore(client, Options{}).Within(2 * time.Second).(*store) // none is given up while they come
+	s := storeOn(client, Options{}, 2*time.Second) // none is given up while they come
 	q := bounded(t, "rule", 10_000, limiter.TokenBucket)
 	d := decideOne(t, s, q, "key", 5000)
 	server.Pause()
@@ -218,7 +218,7 @@ func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
 	for name, client := range unreliable(t, lose) {
 		t.Run(name, func(t *testing.T) {
 			const keys, used, times = 60, 50, 5
-			s := newStore(client, Options{ForgetRefusals: true}).Within(2 * time.Second).(*store)
+			s := storeOn(client, Options{ForgetRefusals: true}, 2*time.Second)
 			q := bounded(t, name, 100, limiter.TokenBucket)
 			var wg sync.WaitGroup
 			var heard [keys]int64

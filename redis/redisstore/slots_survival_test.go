@@ -32,7 +32,7 @@ func TestSlotsAreExactWhileHashSlotsOfAClusterMove(t *testing.T) {
 		client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, // on a busy machine a move takes long
 		}))
-		s := newStore(client, forgetting).Within(patience).(*store).leases(2 * patience) // an answer has an eighth
+		s := storeOn(client, forgetting, patience)
 		stores = append(stores, s)
 		for range callers {
 			wg.Go(func() {
@@ -91,7 +91,7 @@ func TestAFailoverForgetsNoMoreSlotsThanWereNotReplicated(t *testing.T) {
 		client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
 		}))
-		return newStore(client, forgetting).Within(patience).(*store)
+		return storeOn(client, forgetting, patience)
 	}
 	one, other := process(), process()
 	const most, unheard = 5, 2
@@ -148,6 +148,8 @@ func TestAnEvictedKeyForgetsNoSlotsOfTheProcessThatAsks(t *testing.T) {
 	assert.EqualValues(t, 3, decideOne(t, other, q, "key", 0).Remaining, "its own slot is counted, and those of others are not")
 	server.MustDo("FLUSHALL")
 	assert.EqualValues(t, 1, decideOne(t, one, q, "key", 0).Remaining)
+	one.slots.renewNow()
+	other.slots.renewNow()
 	assert.Zero(t, decideOne(t, other, q, "key", 0).Remaining, "each has said what it holds")
 	assert.False(t, decideOne(t, other, q, "key", 1).Allowed)
 }
@@ -155,8 +157,8 @@ func TestAnEvictedKeyForgetsNoSlotsOfTheProcessThatAsks(t *testing.T) {
 func TestAFullServerGrantsNoSlotAndKeepsThoseThatAreHeld(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	one := newStore(connect(t, server), forgetting).Within(patience).(*store)
-	other := newStore(connect(t, server), forgetting).Within(patience).(*store)
+	one := storeOn(connect(t, server), forgetting, patience)
+	other := storeOn(connect(t, server), forgetting, patience)
 	q := concurrency(t, "exports", 4)
 	held := decideOne(t, one, q, "key", 1)
 	require.True(t, decideOne(t, other, q, "key", 2).Allowed)
@@ -190,8 +192,10 @@ func TestAClockThatStepsBackHoldsNoSlotLonger(t *testing.T) {
 		dies.silence()
 		clock.sleep(-back)
 		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back, none is free", back)
+		lives.slots.renewNow()
 		clock.sleep(slotLease - time.Microsecond)
 		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)
+		lives.slots.renewNow()
 		clock.sleep(time.Microsecond)
 		assert.EqualValues(t, 2, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)
 	}

@@ -11,74 +11,123 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// store decides in Redis, without outage policies.
-type store struct {
-	names   counters.Names
-	redis   *wire.Transport
-	script  *wire.Script
-	clock   *counters.Clock
-	batches *atomic.Uint64 // sent
-	denied  *denyCache     // nil, which works: no refusal is remembered
+// shared is what a Store has for all deadlines.
+type shared struct {
+	names     counters.Names
+	transport *wire.Transport
+	script    *wire.Script
+	tries     bool // whether a proxy splits
+	clock     counters.Clock
+	denied    *denyCache // nil, which works: no refusal is remembered
+	unsettled unsettled
 
-	tries    bool          // whether a proxy splits
-	timeout  time.Duration // of a decision
-	batchers []*batcher    // one, or a power of two of them in a Cluster
-
-	parallel int // batches of a batcher in flight, where a round trip is long
-
-	unsettled  *unsettled
-	holders    *holders
-	remembered *atomic.Uint64 // decisions
-	claimed    *sync.Map      // names of rules
-	warned     *sync.Once     // of a foreign value
-	log        *slog.Logger   // nil: slog.Default
+	batches    atomic.Uint64 // sent
+	remembered atomic.Uint64 // decisions
+	claimed    sync.Map      // names of rules
+	warned     sync.Once     // of a foreign value
+	log        *slog.Logger  // nil: slog.Default
 }
 
-// Within is the store with that deadline on every decision.
-func (s *store) Within(timeout time.Duration) limiter.Store {
-	other := *s
-	redis, led := s.redis.Within(timeout)
-	other.redis, other.timeout = redis, timeout
-	other.batchers = make([]*batcher, len(s.batchers))
-	for i := range other.batchers {
-		other.batchers[i] = newBatcher(led, maxBatch, s.parallel, timeout, other.send)
+func newShared(client redis.UniversalClient, o Options) *shared {
+	s := &shared{
+		names:     counters.New(o.Prefix, o.Secret, counters.Format),
+		transport: wire.NewTransport(client, o.OneTag),
+		script:    script,
+		log:       o.Failover.Logger,
 	}
-	s.holders.add(other.batchers)
-	return &other
-}
-
-// batcher returns the batcher of the keys with this tag.
-func (s *store) batcher(tag keyfunc.Digest) *batcher { return s.batchers[s.part(tag)] }
-
-// part returns the number of a tag's batcher. In a Cluster each batcher has a range of slots,
-// which is mostly on one node, so a node that is down delays only its own keys.
-func (s *store) part(tag keyfunc.Digest) int {
-	if len(s.batchers) == 1 {
-		return 0
+	if !o.ForgetRefusals {
+		s.denied = newDenyCache()
 	}
-	return int(wire.SlotOf(tag[:])) * len(s.batchers) / wire.Slots
-}
-
-// Part tells package failover what fails apart from what.
-func (s *store) Part(c *limiter.Charge) int {
-	if len(s.batchers) == 1 {
-		return 0
-	}
-	return s.part(s.names.Digest(c.Key))
+	return s
 }
 
 // Claim notes that a limiter counts under rule.
-func (s *store) Claim(rule string) error {
+func (s *shared) Claim(rule string) error {
 	if _, taken := s.claimed.LoadOrStore(rule, struct{}{}); taken {
 		return limiter.ErrClaimed
 	}
 	return nil
+}
+
+// store decides in Redis with a deadline, without outage policies.
+type store struct {
+	*shared
+	timeout time.Duration
+	strict  *wire.Transport // for callers that lead: it waits for the timeout
+	patient *wire.Transport // for batches that go on when their callers have left
+	pipes   []*pipe         // one, or a power of two of them in a Cluster
+	slots   *slots
+}
+
+const (
+	// clusterPipes is how many ranges of slots have a pipe of their own in a Cluster.
+	clusterPipes = 32
+
+	// maxBatch is the most charges in one batch. The charges of one decision are never split. It bounds
+	// how long a script runs: some 4 microseconds for each charge.
+	maxBatch = 256
+
+	// parallel is how many batches are in flight at once where a round trip is long.
+	parallel = 8
+
+	// connecting is how long a call waits at most while no connection was ever made.
+	connecting = time.Second
+)
+
+func newStore(of *shared, timeout time.Duration) *store {
+	s := &store{shared: of, timeout: timeout, strict: of.transport.Within(timeout), patient: of.transport.Within(unawaited * timeout)}
+	s.slots = newSlots(s)
+	c := config{
+		idle: of.transport.HasIdle, most: maxBatch, timeout: timeout, long: longTrip,
+		first: min(connecting, of.transport.DialTimeout()),
+	}
+	s.pipes = make([]*pipe, 1)
+	switch client := of.transport.Client.(type) {
+	case *redis.Client:
+		c.parallel = min(parallel, max(2, client.Options().PoolSize/2)) // others need connections too
+		c.leads = true
+	default:
+		s.pipes = make([]*pipe, clusterPipes)
+		c.parallel = 2 // the pipes share connections
+	}
+	for i := range s.pipes {
+		c := c
+		c.reach = func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), connecting)
+			defer cancel()
+			return of.transport.Reach(ctx, i, len(s.pipes))
+		}
+		s.pipes[i] = newPipe(c, s.send)
+	}
+	return s
+}
+
+// pipe returns the pipe of the keys with this tag.
+func (s *store) pipe(tag keyfunc.Digest) *pipe { return s.pipes[s.part(tag)] }
+
+// part returns the number of a tag's pipe. In a Cluster each pipe has a range of slots,
+// which is mostly on one node, so a node that is down delays only its own keys.
+func (s *store) part(tag keyfunc.Digest) int {
+	if len(s.pipes) == 1 {
+		return 0
+	}
+	return int(wire.SlotOf(tag[:])) * len(s.pipes) / wire.Slots
+}
+
+// Part tells package failover what fails apart from what.
+func (s *store) Part(c *limiter.Charge) int {
+	if len(s.pipes) == 1 {
+		return 0
+	}
+	return s.part(s.names.Digest(c.Key))
 }
 
 // Decide implements [limiter.Store].
@@ -91,80 +140,259 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	}
 	if s.denied.decide(charges) {
 		s.remembered.Add(1)
+		s.slots.waited(charges)
 		return nil
 	}
-	if len(charges) > 1 && s.redis.IsSplit() {
-		return s.decideSplit(ctx, charges)
+	if slices.ContainsFunc(charges, ofSlots) {
+		return s.decideWithSlots(ctx, charges)
 	}
-	g, err := s.ask(ctx, take, charges)
-	if err == nil {
-		s.conclude(g)
-		g.free()
+	return s.decideRates(ctx, take, charges)
+}
+
+func ofSlots(c limiter.Charge) bool { return c.Quota.InFlight() }
+
+// decideWithSlots acquires slots, and then takes the other charges. If one is refused or fails, the slots are
+// released: that is exact and can be repeated, where a refund is neither. If a slot is refused, the other charges are
+// looked at.
+func (s *store) decideWithSlots(ctx context.Context, charges []limiter.Charge) error {
+	var own, rates []limiter.Charge
+	var ownAt, ratesAt []int
+	for i, c := range charges {
+		if ofSlots(c) {
+			own, ownAt = append(own, c), append(ownAt, i)
+		} else {
+			rates, ratesAt = append(rates, c), append(ratesAt, i)
+		}
+	}
+	parts, err := s.slots.take(ctx, own)
+	err = renumber(err, ownAt)
+	isTaken := err == nil
+	for _, c := range parts {
+		isTaken = isTaken && stores.Taken(c.charges)
+	}
+	if err == nil && len(rates) > 0 {
+		op := take
+		if !isTaken {
+			op = look
+		}
+		err = renumber(s.decideRates(ctx, op, rates), ratesAt)
+		isTaken = isTaken && err == nil && stores.Taken(rates)
+	}
+	if isTaken {
+		s.slots.keep(parts)
+	} else {
+		s.slots.undo(parts)
+	}
+	for i, at := range ratesAt {
+		charges[at].Decision = rates[i].Decision
+	}
+	for _, c := range parts {
+		for i := range c.charges {
+			at := i
+			if c.indexes != nil {
+				at = c.indexes[i]
+			}
+			charges[ownAt[at]].Decision = c.charges[i].Decision
+		}
+		c.free()
 	}
 	return err
 }
 
-// ask sends charges that a script can reach together, and waits for the answer.
-func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*group, error) {
-	g := s.group(op, charges)
-	return g, s.check(ctx, g, s.batcher(g.tag).ask(ctx, g))
-}
-
-// receive waits for the answer to a group that was sent.
-func (s *store) receive(ctx context.Context, g *group) error {
-	return s.check(ctx, g, s.batcher(g.tag).await(ctx, g))
-}
-
-func (s *store) group(op op, charges []limiter.Charge) *group {
-	g := newGroup(op)
-	g.charges, g.asked = charges, s.denied.asking()
-	for i := range charges {
-		c := &charges[i]
-		tag := s.names.Digest(c.Key)
-		if i == 0 {
-			g.tag = tag
-		}
-		g.add(s.names.Name(tag, c.Quota), c)
+// renumber returns err as one about other indexes: at says where each charge is.
+func renumber(err error, at []int) error {
+	if err == nil {
+		return nil
 	}
-	return g
+	all, isJoined := err.(interface{ Unwrap() []error })
+	if isJoined {
+		var errs []error
+		for _, err := range all.Unwrap() {
+			errs = append(errs, renumber(err, at))
+		}
+		return errors.Join(errs...)
+	}
+	part, ok := err.(interface{ Charges() []int })
+	if !ok {
+		if errors.Is(err, limiter.ErrCharges) || errors.Is(err, context.Canceled) {
+			return err
+		}
+		return &partError{err, at}
+	}
+	var indexes []int
+	for _, i := range part.Charges() {
+		indexes = append(indexes, at[i])
+	}
+	if foreign, ok := err.(*foreignError); ok {
+		return &foreignError{foreign.name, indexes}
+	}
+	return &partError{err, indexes}
 }
 
-// check returns why a group was not decided, if it was not. The group is then no longer the
-// caller's.
-func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
-	err, charges := context.DeadlineExceeded, g.indexes
+// decideRates decides about charges without slots, and takes them if op is take. One script may not reach all keys:
+// then each key has a call of its own, and if one is refused or fails, the others are refunded.
+func (s *store) decideRates(ctx context.Context, op op, charges []limiter.Charge) error {
+	calls := s.calls(op, charges)
+	if len(calls) == 1 && calls[0].indexes == nil {
+		c := calls[0]
+		err := s.askOne(ctx, c)
+		if err == nil {
+			s.conclude(c)
+			c.free()
+		}
+		return err
+	}
+	all, decided := true, calls[:0]
+	var failed []error
+	for i, err := range s.ask(ctx, calls) {
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		all = s.conclude(calls[i]) && all
+		decided = append(decided, calls[i])
+	}
+	if op == take && (!all || failed != nil) {
+		s.undo(decided)
+	}
+	for _, c := range decided {
+		for i, index := range c.indexes {
+			charges[index].Decision = c.charges[i].Decision
+		}
+		c.free()
+	}
+	return errors.Join(failed...)
+}
+
+// undo refunds the calls that were taken, and describes them as looks. It goes on after the caller has
+// left. Units that cannot be refunded stay used, which admits nothing.
+func (s *store) undo(decided []*call) {
+	var refunds []*call
+	for _, c := range decided {
+		if !stores.Taken(c.charges) {
+			continue
+		}
+		for i := range c.charges {
+			if c := &c.charges[i]; c.Decision.Allowed {
+				c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
+			} else {
+				c.Cost = 0 // it is optional, and took nothing
+			}
+		}
+		refund := s.call(settle, c.charges)
+		s.pipe(c.tag).enqueue(refund)
+		refunds = append(refunds, refund)
+	}
+	for _, c := range refunds {
+		if s.receive(context.Background(), c) == nil {
+			c.reply.look(c.charges)
+			s.denied.learn(c, false)
+			c.free()
+		}
+	}
+}
+
+// call makes a call of charges.
+func (s *store) call(op op, charges []limiter.Charge) *call {
+	c := newCall(op)
+	c.charges, c.asked = charges, s.denied.asking()
+	for i := range charges {
+		tag := s.names.Digest(charges[i].Key)
+		if i == 0 {
+			c.tag = tag
+		}
+		c.add(s.names.Name(tag, charges[i].Quota), &charges[i])
+	}
+	return c
+}
+
+// calls makes calls of charges: one, or one for each key if a script can reach one key only. A key is in one slot of a
+// Cluster, and so on one node.
+func (s *store) calls(op op, charges []limiter.Charge) (calls []*call) {
+	if len(charges) == 1 || !s.transport.IsSplit() {
+		return []*call{s.call(op, charges)}
+	}
+	asked := s.denied.asking()
+	for i := range charges {
+		charge := &charges[i]
+		tag := s.names.Digest(charge.Key)
+		p := slices.IndexFunc(calls, func(c *call) bool { return c.tag == tag })
+		if p < 0 {
+			p = len(calls)
+			calls = append(calls, newCall(op))
+			calls[p].tag, calls[p].asked = tag, asked
+		}
+		c := calls[p]
+		c.add(s.names.Name(tag, charge.Quota), charge)
+		c.charges, c.indexes = append(c.charges, *charge), append(c.indexes, i)
+	}
+	return calls
+}
+
+// ask sends calls, all at the same time, and returns for each why it was not decided.
+func (s *store) ask(ctx context.Context, calls []*call) []error {
+	errs := make([]error, len(calls))
+	if len(calls) == 1 {
+		errs[0] = s.askOne(ctx, calls[0])
+		return errs
+	}
+	for _, c := range calls {
+		s.pipe(c.tag).enqueue(c)
+	}
+	for i, c := range calls {
+		errs[i] = s.receive(ctx, c)
+	}
+	return errs
+}
+
+// askOne sends a call and waits for the reply.
+func (s *store) askOne(ctx context.Context, c *call) error {
+	return s.check(ctx, c, s.pipe(c.tag).ask(ctx, c))
+}
+
+// receive waits for the reply to a call that was sent.
+func (s *store) receive(ctx context.Context, c *call) error {
+	return s.check(ctx, c, s.pipe(c.tag).await(ctx, c))
+}
+
+// check returns why a call was not decided, if it was not. The call is then no longer the caller's.
+func (s *store) check(ctx context.Context, c *call, isAnswered bool) error {
+	err, charges := error(context.DeadlineExceeded), c.indexes
 	switch {
 	case !isAnswered:
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-	case g.err != nil:
-		err = g.err
-		g.free()
+		if c.connects {
+			err = errConnecting
+		}
+	case c.err != nil:
+		err = c.err
+		c.free()
 	default:
-		foreign := g.foreign()
+		foreign := c.foreign()
 		if foreign == nil {
 			return nil
 		}
-		g.free()
+		c.free()
 		s.warn(foreign)
 		return foreign
 	}
 	s.denied.doubt()
-	err = s.redis.Failed("redisstore", err, s.timeout)
+	err = s.transport.Failed("redisstore", err, s.timeout)
 	if charges != nil {
 		return &partError{err, charges}
 	}
 	return err
 }
 
-// A partError is the error of one of the groups of a decision that was split.
+// A partError is the error of some of the charges of a decision.
 type partError struct {
 	error
 	charges []int
 }
 
-// Charges returns the indexes of the group's charges, for package failover.
+// Charges returns the indexes of the charges, for package failover.
 func (e *partError) Charges() []int { return e.charges }
 
 func (e *partError) Unwrap() error { return e.error }
@@ -193,10 +421,10 @@ func (s *store) warn(err *foreignError) {
 	})
 }
 
-// conclude turns g's answer into decisions, and reports whether g was taken.
-func (s *store) conclude(g *group) (taken bool) {
-	taken = g.answer.decide(g.charges)
-	s.denied.learn(g, taken)
+// conclude turns c's reply into decisions, and reports whether c was taken.
+func (s *store) conclude(c *call) (taken bool) {
+	taken = c.reply.decide(c.charges, c.op != look)
+	s.denied.learn(c, taken)
 	return taken
 }
 
@@ -205,7 +433,15 @@ func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	return s.change(ctx, reset, charges)
+	var slots, rates []limiter.Charge
+	for _, c := range charges {
+		if ofSlots(c) {
+			slots = append(slots, c)
+		} else {
+			rates = append(rates, c)
+		}
+	}
+	return errors.Join(s.change(ctx, reset, rates), s.change(ctx, resetSlots, slots))
 }
 
 // change settles or resets charges. It waits for Redis.
@@ -214,43 +450,79 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 		return err
 	}
 	defer s.denied.invalidate(charges)
-	if op == settle {
-		s.correctSlots(charges)
-	}
-	if !s.redis.IsSplit() {
-		g, err := s.ask(ctx, op, charges)
-		if err == nil {
-			g.free()
-		}
-		return err
-	}
-	var failed []error
-	for _, g := range s.split(op, charges) {
-		if err := s.receive(ctx, g); err != nil {
-			failed = append(failed, err)
-		} else {
-			g.free()
+	calls := s.calls(op, charges)
+	errs := s.ask(ctx, calls)
+	for i, c := range calls {
+		if errs[i] == nil {
+			c.free()
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(errs...)
 }
 
-// correctSlots changes which slots this process holds. Redis learns of it with the next message
-// about the key.
-func (s *store) correctSlots(charges []limiter.Charge) {
-	for i := range charges {
-		c := &charges[i]
-		if !c.Quota.InFlight() {
+// Settle implements [limiter.Store]. It waits for Redis, also if ctx ends, with settlements beyond
+// mostUnsettled and of events that this process counted in an outage, as package failover needs to know
+// whether Redis has those.
+func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
+		return err
+	}
+	owed := make([]limiter.Charge, 0, len(settlements)) // or refunded, where the cost is below 0
+	for i := range settlements {
+		c := settlements[i].Charge
+		if c.Cost = settlements[i].Actual - c.Cost; c.Cost == 0 {
 			continue
 		}
-		tag := s.names.Digest(c.Key)
-		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
-		if c.Cost < 0 {
-			b.release(name, -c.Cost, c.Decision.Receipt.At)
-		} else if c.Cost > 0 {
-			b.hold(name, tag, c.Quota, c.Cost)
+		if ofSlots(c) {
+			s.slots.correct(&c)
+			s.denied.invalidate([]limiter.Charge{c})
+			continue
 		}
+		owed = append(owed, c)
 	}
+	s.denied.invalidate(owed)
+	for i, c := range owed {
+		if c.Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
+			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
+		}
+		c := s.call(settle, owed[i:i+1])
+		c.ended = s.settled
+		s.pipe(c.tag).linger(c)
+	}
+	return nil
+}
+
+// settled ends a settlement that is answered or will not be.
+func (s *store) settled(c *call) {
+	s.denied.invalidate(c.charges) // what was heard meanwhile may be of before
+	s.unsettled.remove(c.err != nil || c.foreign() != nil)
+}
+
+// mostUnsettled is how many settlements may wait without a caller. Callers of further
+// settlements wait.
+const mostUnsettled = 1024
+
+// unsettled counts settlements without a caller that waits.
+type unsettled struct {
+	count  atomic.Int64
+	lost   atomic.Uint64 // which Redis did not say that it has
+	closed atomic.Bool   // callers wait for all others
+}
+
+// add reports whether there is room for another.
+func (u *unsettled) add() bool {
+	if u.count.Add(1) > mostUnsettled || u.closed.Load() {
+		u.count.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (u *unsettled) remove(lost bool) {
+	if lost {
+		u.lost.Add(1)
+	}
+	u.count.Add(-1)
 }
 
 // Check implements [limiter.Checker].
@@ -263,8 +535,6 @@ const probeSuffix = "::probe"
 // TryWrite writes to where the charges are counted, beside their counters, for package
 // failover to find out whether Redis can be written.
 func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	var tags []keyfunc.Digest
 	var names []string
 	for i := range charges {
@@ -275,9 +545,14 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 		tags = append(tags, tag)
 		names = append(names, s.names.Name(tag, charges[i].Quota)+probeSuffix)
 	}
-	if err := s.redis.TryWrite(ctx, probeLife, names...); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.strict.TryWrite(ctx, probeLife, names...)
+	})
+	if err != nil {
 		s.denied.doubt() // the refusal that came before is no sign of life
-		return s.redis.Failed("redisstore", err, s.timeout)
+		return s.transport.Failed("redisstore", err, s.timeout)
 	}
 	return nil
 }
@@ -287,5 +562,5 @@ const probeLife = time.Second
 
 // Diagnose implements what package failover asks for.
 func (s *store) Diagnose(part int, err error) (server string, _ error) {
-	return s.redis.Diagnose(part, len(s.batchers), err)
+	return s.transport.Diagnose(part, len(s.pipes), err)
 }

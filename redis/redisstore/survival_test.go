@@ -264,8 +264,8 @@ func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 	}})
 	const limit = 400
 	global, user := bounded(t, "global", limit, limiter.SlidingWindow), bounded(t, "user", 10_000, limiter.TokenBucket)
-	keys, _ := scattered(t, nodes, s.store, user)
-	everybody, _ := scattered(t, nodes, s.store, global)
+	keys, _ := scattered(t, nodes, s.bounded[0], user)
+	everybody, _ := scattered(t, nodes, s.bounded[0], global)
 	await(t, "Redis to decide on each key", func() bool {
 		return !slices.ContainsFunc(keys, func(key string) bool { return decideOne(t, s, user, key, 0).Degraded })
 	})
@@ -312,7 +312,7 @@ func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, // on a busy machine a move takes long
 	}))
 	// Keys whose batches travel together, so that one that is redirected has company.
-	names := newStore(client, Options{})
+	names := storeOn(client, Options{}, time.Second)
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {
 		if key := fmt.Sprint("key ", i); names.part(names.names.Digest(key)) == 0 {

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -34,7 +36,8 @@ func CounterNames(prefix string) string {
 
 // Usages returns what the counters with these names have used. It leaves out counters with nothing
 // used, and keys that are not counters, so names may be a page of SCAN. It changes nothing. It reads the
-// values in one pipeline, and long ones in a second one. An ACL user needs ~weir:* +getrange +time.
+// values in one pipeline, and long ones in a second one. An ACL user needs ~weir:* +getrange +time +zcount
+// +zscore.
 func Usages(ctx context.Context, client redis.UniversalClient, prefix string, names []string) ([]Usage, error) {
 	if err := wire.CheckClient("redisstore", client); err != nil {
 		return nil, err
@@ -57,9 +60,12 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 	if err != nil {
 		return nil, failed(err)
 	}
+	if err := readSlots(ctx, client, found, clock.UnixMicro()); err != nil {
+		return nil, failed(err)
+	}
 	var long []Usage
 	for i, u := range found {
-		if len(values[i]) == headSize && (u.InFlight || isLongLog(values[i]) || hasMany(values[i])) {
+		if len(values[i]) == headSize && (isLongLog(values[i]) || hasMany(values[i])) {
 			long = append(long, u)
 		}
 	}
@@ -73,11 +79,43 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 		if len(long) > 0 && long[0].Name == u.Name {
 			value, long, whole = whole[0], long[1:], whole[1:]
 		}
-		if u.read(value, clock.UnixMicro()); u.Used > 0 && u.Limit > 0 {
+		if !u.InFlight {
+			u.read(value, clock.UnixMicro())
+		}
+		if u.Used > 0 && u.Limit > 0 {
 			used = append(used, u)
 		}
 	}
 	return used, nil
+}
+
+// readSlots reads which slots count at time now, as slots.lua keeps them.
+func readSlots(ctx context.Context, client redis.UniversalClient, of []Usage, now int64) error {
+	pipeline := client.Pipeline()
+	read := map[*Usage][3]redis.Cmder{}
+	for i := range of {
+		if u := &of[i]; u.InFlight {
+			read[u] = [3]redis.Cmder{
+				pipeline.ZCount(ctx, u.Name, fmt.Sprintf("(%d", now), "+inf"),
+				pipeline.ZScore(ctx, u.Name, "limit"), pipeline.ZScore(ctx, u.Name, "mean"),
+			}
+		}
+	}
+	if len(read) == 0 {
+		return nil
+	}
+	_, _ = pipeline.Exec(ctx) // each answer has its own error
+	for u, r := range read {
+		for _, cmd := range r {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				return err
+			}
+		}
+		mean := -int64(r[2].(*redis.FloatCmd).Val())
+		u.Used, u.Limit = r[0].(*redis.IntCmd).Val(), -int64(r[1].(*redis.FloatCmd).Val())
+		u.ResetAfter = micros(cmp.Or(mean, time.Second.Microseconds())) // as limiter/inflight.go has it
+	}
+	return nil
 }
 
 // headSize is as large as the value of a log of 10 entries.
@@ -107,14 +145,12 @@ func heads(ctx context.Context, client redis.UniversalClient, of []Usage, last i
 	return values, nil
 }
 
-// The sizes of what state.lua, log.lua and slots.lua write.
+// The sizes of what state.lua and log.lua write.
 const (
 	quotaSize   = 1 + 3*8         // counters.AppendQuota
 	counterSize = quotaSize + 4*8 // and when it changed last, level, prev and its expiry
 	ringSize    = quotaSize + 5*8 // of a long log: and the same without the expiry, where the ring begins, and its length
 	entrySize   = 2 * 8           // a time and units
-	slotsSize   = 3 * 8           // the limit, the mean time that a slot is held, and the expiry
-	holderSize  = 4 * 8           // the process, its last message, how many slots it holds, and until when
 	isLong      = 10              // a log of more events is a ring
 )
 
@@ -148,10 +184,6 @@ func latestState(value string) string {
 // read sets what a counter with that value has used at time now, in microseconds. It is nothing for a value
 // that is no counter, and for a counter that counts no more because the clock was set back.
 func (u *Usage) read(value string, now int64) {
-	if u.InFlight {
-		u.readSlots(value, now)
-		return
-	}
 	if hasMany(value) {
 		value = latestState(value)
 	}
@@ -215,20 +247,6 @@ func (u *Usage) readCalendar(capacity, start, seconds int64, s limiter.State, no
 		end = followedTo
 	}
 	u.Used, u.Limit, u.ResetAfter = min(s.Level, capacity), capacity, micros(end-now)
-}
-
-// readSlots reads which slots count at time now.
-func (u *Usage) readSlots(value string, now int64) {
-	if len(value) < slotsSize || (len(value)-slotsSize)%holderSize != 0 {
-		return
-	}
-	u.Limit = counters.Number(value)
-	u.ResetAfter = micros(cmp.Or(counters.Number(value[8:]), time.Second.Microseconds())) // as limiter/inflight.go has it
-	for rest := value[slotsSize:]; rest != ""; rest = rest[holderSize:] {
-		if counters.Number(rest[24:]) > now {
-			u.Used += counters.Number(rest[16:])
-		}
-	}
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

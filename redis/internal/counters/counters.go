@@ -21,7 +21,7 @@ import (
 const Format = "3"
 
 // slotsFormat is the version of a value that counts slots in use, as slots.lua writes it.
-const slotsFormat = "1"
+const slotsFormat = "2"
 
 // SlotsSuffix ends the names of values that count slots in use. No other counter has such a name: a
 // tier's name is not empty, and its colons are escaped.

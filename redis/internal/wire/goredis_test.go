@@ -19,9 +19,9 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 )
 
-func correction(keys ...string) *Request {
-	r := NewRequest(NewScript("return redis.call('INCR', KEYS[1])"), keys)
-	r.Bytes, r.WithSource, r.Once = []byte("an argument"), true, true
+func correction(keys ...string) *Run {
+	r := NewRun(NewScript("return redis.call('INCR', KEYS[1])"), keys, []byte("an argument"))
+	r.WithSource = true
 	return r
 }
 
@@ -37,25 +37,21 @@ func TestCorrectionsFollowAMovingSlotAndCountOnce(t *testing.T) {
 	}
 	transport, finish := NewTransport(client, false), redistest.BeginMove(nodes, "{t}one", to)
 
-	requests := []*Request{correction("{t}one"), correction("{t}one")}
-	for _, r := range requests {
-		r.Alone = true // as Redis asked for them to be tried again
-	}
-	transport.Send(t.Context(), requests)
-	for i, r := range requests {
-		require.NoError(t, r.Err(), "Redis said where to ask, so it did not run it")
-		n, err := r.Int()
+	for i := range 2 {
+		runs := []*Run{correction("{t}one"), correction("{t}other")}[:i+1] // alone, and in a pipeline
+		transport.Send(t.Context(), runs...)
+		require.NoError(t, runs[0].Err(), "Redis said where to ask, so it did not run it")
+		n, err := runs[0].Int()
 		require.NoError(t, err)
 		assert.Equal(t, i+1, n)
 	}
 
 	// Keys on two nodes are tried until they are on one.
 	r := correction("{t}one", "{t}two")
-	r.Alone = true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		transport.Send(t.Context(), []*Request{r})
+		transport.Send(t.Context(), r)
 	}()
 	redistest.Await(t, "Redis to ask for another try", func() bool {
 		said, _ := to.Do("INFO", "errorstats")
@@ -66,11 +62,11 @@ func TestCorrectionsFollowAMovingSlotAndCountOnce(t *testing.T) {
 	require.NoError(t, r.Err())
 	n, err := r.Int()
 	require.NoError(t, err)
-	assert.Equal(t, len(requests)+1, n, "once")
+	assert.Equal(t, 3, n, "once")
 }
 
-// A Cluster repeats a whole pipeline if its first command is to be tried again.
-func TestACommandToTryAgainRepeatsNoOtherOfItsPipeline(t *testing.T) {
+// Redis runs what is beside a run that is to be tried again once.
+func TestARunToTryAgainRepeatsNoOtherOfItsPipeline(t *testing.T) {
 	nodes := redistest.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -81,18 +77,36 @@ func TestACommandToTryAgainRepeatsNoOtherOfItsPipeline(t *testing.T) {
 	if redistest.Owner(nodes, "{t}") == to {
 		to = nodes[1]
 	}
-	defer redistest.BeginMove(nodes, "{t}one", to)()
-
+	finish := redistest.BeginMove(nodes, "{t}one", to)
+	defer finish()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
 	onTwoNodes, onOne := correction("{t}one", "{t}two"), correction("{t}two")
-	for _, r := range []*Request{onTwoNodes, onOne} {
-		r.Once = false
-	}
-	NewTransport(client, false).Send(t.Context(), []*Request{onTwoNodes, onOne})
+	NewTransport(client, false).Send(ctx, onTwoNodes, onOne)
 	require.ErrorContains(t, onTwoNodes.Err(), "TRYAGAIN")
-	require.True(t, onTwoNodes.Amend(onTwoNodes.Err()))
-	assert.True(t, onTwoNodes.Alone)
 	require.NoError(t, onOne.Err())
 	assert.Equal(t, "1", client.Get(t.Context(), "{t}two").Val())
+}
+
+// What Redis says before it runs a script is no reason to give up.
+func TestARunIsSentAgainUntilRedisCanRunIt(t *testing.T) {
+	for _, said := range []string{"LOADING Redis is loading", "CLUSTERDOWN The cluster is down", "MASTERDOWN Link with MASTER is down", "TRYAGAIN Multiple keys"} {
+		var asked atomic.Int64
+		addr := redistest.StartFake(t, func(command []string) string {
+			switch {
+			case !strings.HasPrefix(strings.ToUpper(command[0]), "EVAL"):
+				return "-ERR unknown command\r\n"
+			case asked.Add(1) < 3:
+				return "-" + said + "\r\n"
+			}
+			return ":7\r\n"
+		})
+		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: addr}))
+		r := correction("key")
+		NewTransport(client, false).Send(t.Context(), r)
+		require.NoError(t, r.Err(), said)
+		assert.EqualValues(t, 3, asked.Load(), said)
+	}
 }
 
 // A conn that loses the answer to a script, and then is closed.
@@ -132,14 +146,14 @@ func TestAnAnswerThatIsLostHasNothingSentAgain(t *testing.T) {
 		redistest.CloseAfter(t, client)
 		for _, count := range []int{1, 2} { // alone, and in a pipeline
 			t.Run(fmt.Sprint(name, count), func(t *testing.T) {
-				var requests []*Request
+				var runs []*Run
 				for i := range count {
-					requests = append(requests, correction(fmt.Sprintf("{t}%s %d of %d", name, i, count)))
+					runs = append(runs, correction(fmt.Sprintf("{t}%s %d of %d", name, i, count)))
 				}
 				loses.Store(true)
-				NewTransport(client, false).Send(t.Context(), requests)
+				NewTransport(client, false).Send(t.Context(), runs...)
 				require.False(t, loses.Load(), "or nothing was lost")
-				for _, r := range requests {
+				for _, r := range runs {
 					assert.False(t, IsAnswer(r.Err()), "%v", r.Err())
 					assert.Equal(t, "1", client.Get(t.Context(), r.Arguments[FirstKey].(string)).Val())
 				}
@@ -148,71 +162,56 @@ func TestAnAnswerThatIsLostHasNothingSentAgain(t *testing.T) {
 	}
 }
 
-func TestAFlightIsWrittenWhenThereIsAConnection(t *testing.T) {
-	server := redistest.Start(t)
-	f := &Flight{Start: time.Now(), Timeout: time.Minute, Patience: time.Minute, Led: true, Ended: make(chan struct{})}
-	dials := 0
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{
-		Addr: server.Addr, ContextTimeoutEnabled: true,
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dials++
-			time.Sleep(time.Millisecond)
-			assert.Zero(t, f.Written(), "a connection is being made")
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
-		},
-	}))
-	r := correction("a flight")
-	r.Flight = f
-	NewTransport(client, false).Send(f, []*Request{r})
-	require.NoError(t, r.Err())
-	f.Hear()
-	assert.Equal(t, 1, dials)
-	assert.GreaterOrEqual(t, f.Written(), time.Millisecond)
-	assert.Positive(t, f.Took())
-	f.Again()
-	assert.Zero(t, f.Took())
-}
-
 // The client's own timeouts are longer than a test may take.
-func TestAFlightEndsAtItsDeadlineThoughTheServerHangs(t *testing.T) {
+func TestATransportEndsThoughTheServerHangs(t *testing.T) {
 	server := redistest.Start(t)
-	transport, keeps := NewTransport(redistest.CloseAfter(t, redis.NewClient(&redis.Options{
+	transport := NewTransport(redistest.CloseAfter(t, redis.NewClient(&redis.Options{
 		Addr: server.Addr, ReadTimeout: time.Hour, WriteTimeout: time.Hour, PoolTimeout: time.Hour,
-	})), false).Within(time.Minute)
-	require.True(t, keeps)
-	r := correction("a flight")
-	transport.Send(t.Context(), []*Request{r}) // so that there is a connection
+	})), false)
+	r := correction("hangs")
+	transport.Send(t.Context(), r) // so that there is a connection
 	require.NoError(t, r.Err())
 	server.Pause()
 	defer server.Resume()
-	for _, led := range []bool{true, false} {
-		f := &Flight{Start: time.Now(), Timeout: time.Millisecond, Patience: time.Millisecond, Led: led, Ended: make(chan struct{})}
-		r := correction("a flight")
-		r.Flight = f
-		transport.Send(f, []*Request{r})
-		assert.True(t, isTimeout(r.Err()), "%v", r.Err())
+	r = correction("hangs")
+	transport.Within(time.Millisecond).Send(t.Context(), r)
+	assert.True(t, isTimeout(r.Err()), "%v", r.Err())
+}
+
+// tracer counts commands.
+type tracer struct{ seen atomic.Int64 }
+
+func (c *tracer) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *tracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.seen.Add(1)
+		return next(ctx, cmd)
 	}
+}
+func (c *tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 func TestATransportWithADeadlineSharesConnections(t *testing.T) {
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
-	before := *client.Options()
-	transport, keeps := NewTransport(client, false).Within(time.Second)
-	require.True(t, keeps)
-	for range 3 {
-		r := correction("shared")
-		transport.Run(t.Context(), r)
-		require.NoError(t, r.Err())
+	for _, isItself := range []bool{false, true} {
+		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: isItself}))
+		before := client.Options().ReadTimeout
+		require.NoError(t, client.Ping(t.Context()).Err())
+		transport, traced := NewTransport(client, false).Within(time.Second), &tracer{}
+		client.AddHook(traced)
+		for range 3 {
+			r := correction("shared")
+			transport.Send(t.Context(), r)
+			require.NoError(t, r.Err())
+		}
+		assert.Equal(t, isItself, traced.seen.Load() == 3, "hooks see what the client itself sends")
+		assert.EqualValues(t, 1, client.PoolStats().TotalConns)
+		assert.Equal(t, before, client.Options().ReadTimeout)
 	}
-	require.NoError(t, client.Ping(t.Context()).Err())
-	assert.EqualValues(t, 1, client.PoolStats().TotalConns)
-	after := client.Options()
-	assert.Equal(t, []any{before.ContextTimeoutEnabled, before.MaxRetries, before.ReadTimeout}, []any{after.ContextTimeoutEnabled, after.MaxRetries, after.ReadTimeout})
-	assert.True(t, transport.Client.(*redis.Client).Options().ContextTimeoutEnabled)
 }
 
-func TestAClientWhoseServerSentinelsNameKeepsNoDeadline(t *testing.T) {
+func TestAClientWhoseServerSentinelsNameHasNoAddress(t *testing.T) {
 	for want, client := range map[string]*redis.Client{
 		"":                redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{"127.0.0.1:1"}}),
 		"127.0.0.1:2":     redis.NewClient(&redis.Options{Addr: "127.0.0.1:2"}),
@@ -222,8 +221,6 @@ func TestAClientWhoseServerSentinelsNameKeepsNoDeadline(t *testing.T) {
 	} {
 		redistest.CloseAfter(t, client)
 		assert.Equal(t, want, address(client.Options()))
-		_, keeps := NewTransport(client, false).Within(time.Second)
-		assert.Equal(t, want != "", keeps)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 func runText(t *testing.T, client redis.UniversalClient, s *Script, args ...any) (string, error) {
-	r := NewRequest(s, nil, args...)
-	NewTransport(client, false).Run(t.Context(), r)
+	r := NewRun(s, nil, args...)
+	NewTransport(client, false).Send(t.Context(), r)
 	return r.Text()
 }
 

@@ -21,14 +21,15 @@ type Transport struct {
 	// TestClock, in tests only, is the server's time as arguments of scripts.
 	TestClock func() []any
 
-	split   *atomic.Bool // shared with copies
-	checked *atomic.Bool // CheckRoute was called
+	sender  redis.UniversalClient // Client, or a copy with other timeouts
+	split   *atomic.Bool          // shared with copies
+	checked *atomic.Bool          // CheckRoute was called
 }
 
 // NewTransport returns a Transport for a client that CheckClient accepts. With oneTag, a script can use
 // keys of one tag only, as in a Cluster.
 func NewTransport(client redis.UniversalClient, oneTag bool) *Transport {
-	t := &Transport{Client: client, split: new(atomic.Bool), checked: new(atomic.Bool)}
+	t := &Transport{Client: client, sender: client, split: new(atomic.Bool), checked: new(atomic.Bool)}
 	_, isCluster := client.(*redis.ClusterClient)
 	t.split.Store(isCluster || oneTag)
 	return t
@@ -41,7 +42,7 @@ func (t *Transport) IsSplit() bool { return t.split.Load() }
 // of several servers, by its first key. If so, CheckRoute logs that, and from then on IsSplit is true. It
 // does so once, after r was the first script with keys of several tags, or again if there was no answer. The names that it writes begin
 // with prefix. A nil log is slog.Default.
-func (t *Transport) CheckRoute(r *Request, prefix string, log *slog.Logger) {
+func (t *Transport) CheckRoute(r *Run, prefix string, log *slog.Logger) {
 	if t.checked.Load() || t.IsSplit() || !r.hasTags() || t.checked.Swap(true) {
 		return
 	}
@@ -58,7 +59,7 @@ func (t *Transport) CheckRoute(r *Request, prefix string, log *slog.Logger) {
 }
 
 // hasTags reports whether r's keys have several tags.
-func (r *Request) hasTags() bool {
+func (r *Run) hasTags() bool {
 	count, _ := r.Arguments[FirstKey-1].(int)
 	keys := r.Arguments[FirstKey : FirstKey+count]
 	tagOf := func(key any) string {
@@ -82,12 +83,12 @@ func (t *Transport) reached(prefix string) (n int64, _ error) {
 		for range routeKeys {
 			names = append(names, prefix+":{"+rand.Text()+"}::route")
 		}
-		r := NewRequest(routeScript, names)
+		r := NewRun(routeScript, names)
 		r.WithSource = true
-		if t.Send(ctx, []*Request{r}); r.Err() != nil && !errors.Is(r.Err(), redis.Nil) {
+		if t.Send(ctx, r); r.Err() != nil && !errors.Is(r.Err(), redis.Nil) {
 			return 0, r.Err()
 		}
-		pipeline := t.Client.Pipeline()
+		pipeline := t.sender.Pipeline()
 		var found []*redis.IntCmd
 		for _, name := range names {
 			found = append(found, pipeline.Exists(ctx, name))
@@ -105,12 +106,12 @@ func (t *Transport) reached(prefix string) (n int64, _ error) {
 	})
 }
 
-// FirstKey is the index of the first key in a Request's Arguments.
+// FirstKey is the index of the first key in a Run's Arguments.
 const FirstKey = 3
 
-// NewRequest returns a Request with these keys and arguments.
-func NewRequest(s *Script, keys []string, args ...any) *Request {
-	r := &Request{Script: s, Arguments: make([]any, FirstKey, FirstKey+len(keys)+len(args)+1)} // and Bytes
+// NewRun returns a Run with these keys and arguments.
+func NewRun(s *Script, keys []string, args ...any) *Run {
+	r := &Run{Script: s, Arguments: make([]any, FirstKey, FirstKey+len(keys)+len(args))}
 	r.Arguments[FirstKey-1] = len(keys)
 	for _, key := range keys {
 		r.Arguments = append(r.Arguments, key)
@@ -119,61 +120,63 @@ func NewRequest(s *Script, keys []string, args ...any) *Request {
 	return r
 }
 
-// Amend changes r so that it can be sent again, if err says that Redis lacked the script's source or
-// some of the keys. It reports whether it did.
-func (r *Request) Amend(err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case isUnknown(err) && !r.WithSource:
-		r.WithSource = true
-	case isTryAgain(err) && !r.Alone:
-		r.Alone = true
-	default:
-		return false
+// Send sends runs, in one round trip to each server. It sends those again that Redis did not run: with their
+// source if Redis lacked it, and after a pause while Redis cannot run them, until ctx ends or Patience does. Each
+// holds its reply or error.
+func (t *Transport) Send(ctx context.Context, runs ...*Run) {
+	t.sendOnce(ctx, runs)
+	for pause := time.Millisecond; ; {
+		var again []*Run
+		waits := false
+		for _, r := range runs {
+			switch err := r.Err(); {
+			case err == nil:
+			case strings.HasPrefix(err.Error(), "NOSCRIPT") && !r.WithSource:
+				r.WithSource = true
+				again = append(again, r)
+			case isNotRun(err) && pause < Patience/2:
+				waits = true
+				again = append(again, r)
+			}
+		}
+		if len(again) == 0 {
+			return
+		}
+		if waits {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+				pause *= 2
+			}
+		}
+		runs = again
+		t.sendOnce(ctx, runs)
 	}
-	return true
 }
 
-// Run sends requests, and sends those again that Amend changes.
-func (t *Transport) Run(ctx context.Context, requests ...*Request) {
-	for rest := slices.Clone(requests); len(rest) > 0; {
-		t.Send(ctx, rest)
-		rest = slices.DeleteFunc(rest, func(r *Request) bool { return !r.Amend(r.Err()) })
-	}
-}
-
-// Send sends requests, in one round trip to each server. Each holds its answer or error.
-func (t *Transport) Send(ctx context.Context, requests []*Request) {
+func (t *Transport) sendOnce(ctx context.Context, runs []*Run) {
 	var clock []any
 	if t.TestClock != nil {
 		clock = t.TestClock()
 	}
-	if len(requests) == 1 {
-		r := requests[0]
-		_ = t.Client.Process(ctx, r.command(ctx, false, clock))
-		r.conclude()
+	for _, r := range runs {
+		r.Script.put(r.Arguments, r.WithSource)
+		r.Cmd = redis.NewCmd(ctx, append(r.Arguments[:len(r.Arguments):len(r.Arguments)], clock...)...)
+	}
+	if len(runs) == 1 {
+		_ = t.sender.Process(ctx, runs[0])
 		return
 	}
-	pipeline := t.Client.Pipeline()
-	for _, r := range requests {
-		if command := r.command(ctx, !r.Alone, clock); r.Alone {
-			_ = t.Client.Process(ctx, command)
-		} else {
-			_ = pipeline.Process(ctx, command)
-		}
+	pipeline := t.sender.Pipeline()
+	for _, r := range runs {
+		_ = pipeline.Process(ctx, r)
 	}
 	_, _ = pipeline.Exec(ctx)
-	for _, r := range requests {
-		r.conclude()
-	}
 }
 
-// isUnknown reports whether the server lacks the script's source.
-func isUnknown(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
-
-// isTryAgain reports whether the keys are on two nodes, as their slot is being moved.
-func isTryAgain(err error) bool { return strings.HasPrefix(err.Error(), "TRYAGAIN") }
+// Connect waits until a server of the client answers.
+func (t *Transport) Connect(ctx context.Context) error { return t.sender.Time(ctx).Err() }
 
 // IsAnswer reports whether err came from Redis itself, or is nil.
 func IsAnswer(err error) bool {

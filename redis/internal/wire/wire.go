@@ -32,8 +32,8 @@ func Check(pkg, prefix string, secret []byte) (errs []error) {
 	return errs
 }
 
-// CheckClient returns why package pkg cannot use a client, or nil. Clients of other kinds may marshal the
-// arguments of a command twice, as AutoPipeline of go-redis does, which loses settlements.
+// CheckClient returns why package pkg cannot use a client, or nil. A client of another kind does not say whether
+// it is for one server, and an AutoPipeline keeps no deadline.
 func CheckClient(pkg string, client redis.UniversalClient) error {
 	isNil := false
 	switch client := client.(type) {
@@ -46,7 +46,7 @@ func CheckClient(pkg string, client redis.UniversalClient) error {
 	case *redis.Ring:
 		return Errorf(pkg, "the client is a *redis.Ring, whose shards are not one store: when a shard is lost, its keys are counted anew on others; use a *redis.ClusterClient, or a *redis.Client for one server or Sentinel")
 	default:
-		return Errorf(pkg, "the client is a %T: it must be a *redis.Client (one server or Sentinel) or a *redis.ClusterClient; of a wrapper, pass the client inside, which AddHook can change", client)
+		return Errorf(pkg, "the client is a %T: it must be a *redis.Client (one server or Sentinel) or a *redis.ClusterClient; of a wrapper or an AutoPipeline pass the client inside: Weir sends pipelines itself, and must set timeouts and know if there are several servers", client)
 	}
 	if isNil {
 		return Errorf(pkg, "it needs a client, and this one is nil")
