@@ -120,6 +120,9 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	if !query.Has("max_retries") {
 		options.MaxRetries = -1 // newer versions of go-redis retry until the time is up, and hide the cause
 	}
+	if !query.Has("dialer_retries") {
+		options.DialerRetries = 1 // the same
+	}
 	if s.master == "" {
 		return redis.NewClient(options), nil
 	}

@@ -30,7 +30,8 @@ type pipe struct {
 	trip     time.Duration       // how long a round trip takes; 0: not known
 	healthy  bool                // the latest batch to end had an answer
 	refused  bool                // the server refused a connection
-	reached  time.Time           // when it was last found out whether it does
+	reaching bool                // whether it does is being found out
+	reached  time.Time           // when that last began
 	started  time.Time           // the latest batch
 	watch    *time.Timer         // runs look
 	due      time.Time           // when it does; zero: the pipe is at rest
@@ -194,9 +195,8 @@ func (p *pipe) startNext(me *call) *batch {
 	b.settled(func(name string) { p.settling[name] = struct{}{} })
 	p.watchAt(b.start.Add(p.pause()))
 	b.connects = !p.idle()
-	if (b.connects || p.trip == 0) && b.start.Sub(p.reached) >= p.first {
-		p.reached = b.start
-		go p.find()
+	if p.trip == 0 {
+		p.find(b.start)
 	}
 	if p.leads && me != nil && calls[len(calls)-1] == me && p.healthy && !p.isLong() && !b.connects {
 		me.state.Store(leading)
@@ -207,12 +207,19 @@ func (p *pipe) startNext(me *call) *batch {
 	return nil
 }
 
-// find finds out whether the server refuses connections.
-func (p *pipe) find() {
-	err := p.reach()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refused = err != nil
+// find finds out whether the server refuses connections. go-redis says that only after several tries. The pipe is
+// locked.
+func (p *pipe) find(now time.Time) {
+	if p.reaching || now.Sub(p.reached) < p.timeout {
+		return
+	}
+	p.reaching, p.reached = true, now
+	go func() {
+		err := p.reach()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.refused, p.reaching = err != nil, false
+	}()
 }
 
 // isFree reports whether it is time for a batch. The pipe is locked.
@@ -311,7 +318,7 @@ func (p *pipe) expire(now time.Time) (gone []*call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	patience := p.patience()
-	isConnecting := !p.refused && slices.ContainsFunc(p.inFlight, func(b *batch) bool { return b.connects && now.Sub(b.start) < p.first })
+	isConnecting := p.reaching && now.Sub(p.reached) < p.first // a dial takes that long, and the server may be well
 	leave := func(c *call) {
 		if now.Sub(c.since) < patience || !c.state.CompareAndSwap(waiting, left) {
 			return
@@ -332,6 +339,9 @@ func (p *pipe) expire(now time.Time) (gone []*call) {
 			leave(c)
 		}
 		age := now.Sub(b.start)
+		if b.connects && age >= p.timeout/2 && age < p.timeout {
+			p.find(now)
+		}
 		if age >= patience && !b.isLeft {
 			b.isLeft = true
 			b.settled(func(name string) { delete(p.settling, name) })
