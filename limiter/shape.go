@@ -26,8 +26,6 @@ type view struct {
 	u    usage
 	log  []Entry
 	used int64 // under q
-
-	isOver bool // see Quota.isOver
 }
 
 // view returns s at time now. The log may be changed in place.
@@ -65,7 +63,7 @@ func (q *Quota) viewOf(s *State, now int64) view {
 	if from != q && !q.hasShapeOf(from) {
 		used = q.convertedUnits(from, used)
 	}
-	return view{from, u, log, used, from.isOver(*s, now)}
+	return view{from, u, log, used}
 }
 
 // span returns for how many microseconds q's events count. Of a calendar, that is the usual length of its windows.

@@ -110,7 +110,7 @@ func (q *Quota) indebted(s State, now, n int64) State {
 	}
 	v := q.viewOf(&of, now)
 	from, u, log := v.from, v.u, v.log
-	if v.isOver || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
+	if from.isOver(of, now) || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
 		from, u, log, _ = q.adopt(from, u, log, now)
 	}
 	owe := func(o *Quota, u usage, log []Entry) State {

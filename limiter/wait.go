@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -37,10 +38,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		case d.RetryAfter == Never:
 			return &WaitError{l.quota.rule, Never}
 		}
-		least := d.RetryAfter + l.quota.queueOf(n)
-		if within > 0 {
-			least = d.RetryAfter + min(l.quota.queueOf(n), within)
-		}
+		least := d.RetryAfter + min(l.quota.queueOf(n), cmp.Or(within, Never))
 		if !fits(ctx, least) {
 			return &WaitError{l.quota.rule, least}
 		}
