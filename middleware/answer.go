@@ -64,37 +64,18 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		response.Drain(w, r, true)
 		return
 	}
-	set, h, a := v.set, w.Header(), &reply{}
-	text := a.text[:0]
-	if no.limit != nil {
-		text = v.setFields(h, &a.fields, text)
-	}
-	a.cacheControl[0] = "no-store"
-	h["Cache-Control"] = a.cacheControl[:]
-	seconds := no.seconds()
-	if seconds > 0 {
-		from := len(text)
-		text = strconv.AppendInt(text, seconds, 10)
-		a.retryAfter[0] = textOf(text[from:])
-		h["Retry-After"] = a.retryAfter[:]
-		if set.retryField != "" {
-			h[set.retryField] = []string{a.retryAfter[0]}
-		}
-	}
-	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
-		h.Set("WWW-Authenticate", challenge(no.rule.Key))
-	}
-	answers := set.Refusal.Answer
+	a, seconds := &reply{}, no.seconds()
+	text := v.setRefused(w.Header(), a, no, seconds)
+	answers := v.set.Refusal.Answer
 	if t := no.byRule(); t != nil && t.Answer != nil {
 		answers = t.Answer
 	}
-	switch {
+	switch protocol := answer.ProtocolOf(r); {
 	case onRefused != nil:
 		response.LeaveUnread(w, r)
 		onRefused(v.resultOf(no))
 		written, ok := w.(interface{ Written() bool }) // the adapter's
 		response.Drain(w, r, ok && written.Written())
-		return
 	case answers != nil:
 		response.LeaveUnread(w, r)
 		answered := &response.Response{}
@@ -103,18 +84,44 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		answers(w, r, v.resultOf(no))
 		answered.Begin()
 		response.Drain(w, r, true)
-		return
-	}
-	if protocol := answer.ProtocolOf(r); protocol != answer.HTTP {
+	case protocol != answer.HTTP:
 		facts := no.facts(seconds)
-		status, body := protocol.Refuse(h, r, &facts)
+		status, body := protocol.Refuse(w.Header(), r, &facts)
 		if status == http.StatusOK {
 			countsAs(w, r, no.answered())
 		}
 		writeBody(w, r, status, body)
-		return
+	default:
+		v.write(w, r, no, seconds, a, text)
 	}
-	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
+}
+
+// setRefused sets the header fields of a refusal. It returns their text.
+func (v *visit) setRefused(h http.Header, a *reply, no *refusal, seconds int64) (text []byte) {
+	text = a.text[:0]
+	if no.limit != nil {
+		text = v.setFields(h, &a.fields, text)
+	}
+	a.cacheControl[0] = "no-store"
+	h["Cache-Control"] = a.cacheControl[:]
+	if seconds > 0 {
+		from := len(text)
+		text = strconv.AppendInt(text, seconds, 10)
+		a.retryAfter[0] = textOf(text[from:])
+		h["Retry-After"] = a.retryAfter[:]
+		if v.set.retryField != "" {
+			h[v.set.retryField] = []string{a.retryAfter[0]}
+		}
+	}
+	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
+		h.Set("WWW-Authenticate", challenge(no.rule.Key))
+	}
+	return text
+}
+
+// write writes Weir's own answer. Its body is behind the text of the fields.
+func (v *visit) write(w http.ResponseWriter, r *http.Request, no *refusal, seconds int64, a *reply, text []byte) {
+	h, format, facts := w.Header(), answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
 	if method := r.Header["Mcp-Method"]; len(method) > 0 {
 		format = answer.ForAgents(format, method[0])
 	}

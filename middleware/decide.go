@@ -16,24 +16,14 @@ func (v *visit) decide() (again bool, no *refusal) {
 	if v.outcome = 0; len(v.met) == 0 {
 		v.outcome = OutcomeAllowed
 	}
-	for _, f := range v.parts {
-		if f.before == nil {
-			continue
-		}
-		if again, no = f.before(v); again || no != nil {
-			return again, no
-		}
+	if again, no = v.act(func(f *feature) step { return f.before }); again || no != nil {
+		return again, no
 	}
 	if v.outcome == 0 {
 		v.ask(v.charges)
 	}
-	for _, f := range v.parts {
-		if f.after == nil {
-			continue
-		}
-		if again, no = f.after(v); again || no != nil {
-			return again, no
-		}
+	if again, no = v.act(func(f *feature) step { return f.after }); again || no != nil {
+		return again, no
 	}
 	if v.err != nil {
 		for i := range v.charges {
@@ -45,6 +35,18 @@ func (v *visit) decide() (again bool, no *refusal) {
 		return false, v.refusedByLimit()
 	case OutcomeUndecided:
 		return false, v.undecided()
+	}
+	return false, nil
+}
+
+// act takes a step of each feature, until one refuses the request or asks again.
+func (v *visit) act(of func(*feature) step) (again bool, no *refusal) {
+	for _, f := range v.parts {
+		if take := of(f); take != nil {
+			if again, no = take(v); again || no != nil {
+				return again, no
+			}
+		}
 	}
 	return false, nil
 }

@@ -8,26 +8,6 @@ import (
 	"github.com/weirgo/weir/internal/response"
 )
 
-// An ending is what a visit has if something awaits the end of its request. The visit is then the context of the
-// request. With Config.Results it has the Result for the handlers.
-type ending struct {
-	context.Context                   // of the request as it came; nil: nothing awaits its end
-	handled         http.Request      // for the handlers, with the visit as its context
-	header          http.Header       // of the answer
-	needed          need              // the most that a part needs
-	holds           bool              // a slot, until the request ends
-	answered        response.Response // the answer, if it is watched
-	body            response.Body     // the request's body, watched with the answer
-	waiter          interface {       // is called as a response.Watcher is; nil: there is none
-		Streams(detached bool)
-		Waits(begins bool)
-	}
-	values struct {
-		fields
-		text [48]byte
-	}
-}
-
 // unknownStatus stands for a status that is unknown. Such an answer counts, and leads to no ban.
 const unknownStatus = 0
 

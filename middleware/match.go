@@ -16,12 +16,7 @@ import (
 func (v *visit) match(r *http.Request) (no *refusal) {
 	set, tier := v.set, ""
 	if set.needsTier {
-		if tier = Tier(r.Context()); tier != "" {
-			set.notices.tiers.Found()
-			set.vetTier(tier)
-		} else if !v.explains {
-			set.tierless(r)
-		}
+		tier = v.readTier(r)
 	}
 	if limitsGiven.Load() {
 		v.given = set.limitsInContext(r.Context())
@@ -56,6 +51,17 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 	return nil
 }
 
+// readTier returns the tier of r, and warns if no rule has it, or if all requests are without one.
+func (v *visit) readTier(r *http.Request) (tier string) {
+	if tier = Tier(r.Context()); tier != "" {
+		v.set.notices.tiers.Found()
+		v.set.vetTier(tier)
+	} else if !v.explains {
+		v.set.tierless(r)
+	}
+	return tier
+}
+
 // meet adds the limits and charges that a rule has for r's key, or refuses r. The error says why r has no key.
 func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no *refusal) {
 	if rule.Mode == Deny {
@@ -79,10 +85,15 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 	if counts && no == nil && rule.reads != nil {
 		counts, no = rule.reads(v, r, f, key, class)
 	}
-	if no != nil || !counts {
-		return no
+	if no == nil && counts {
+		v.count(r, f, key, class)
 	}
-	cost := int64(1)
+	return no
+}
+
+// count adds the limits of a rule, and the charges of r's key.
+func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Class) {
+	rule, cost := f.rule, int64(1)
 	if rule.cost != nil {
 		cost = rule.cost(r)
 	}
@@ -95,7 +106,6 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 	if len(f.needs) > 0 {
 		v.use(f.needs)
 	}
-	return nil
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.

@@ -26,8 +26,8 @@ type RateLimit struct {
 	requests  atomic.Int32 // met, up to two
 	namesakes *namesakes   // nil: the store may be another limiter's too
 
-	immediate bool  // the store decides in this process
-	clock     clock // nil: the process's clock
+	immediate bool                         // the store decides in this process
+	clock     interface{ Now() time.Time } // of a store with its own time, such as a simulation's; nil: the process's
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that this limiter claimed
@@ -47,7 +47,7 @@ func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 		}
 	}
 	l.memory, _ = l.store.(*limiter.Memory)
-	l.clock, _ = l.store.(clock)
+	l.clock, _ = l.store.(interface{ Now() time.Time })
 	l.immediate = l.memory != nil || l.clock != nil
 	l.room.Shared = !l.immediate
 	if err := l.install(c, byAddress); err != nil {
@@ -83,10 +83,6 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	l.room.Changed()
 	return nil
 }
-
-// A clock is a store with its own time, such as a simulation's. It decides in this process, and its requests
-// do not wait.
-type clock interface{ Now() time.Time }
 
 // now returns the time of the store's clock, or of the process's.
 func (l *RateLimit) now() time.Time {

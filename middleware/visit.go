@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -35,7 +36,22 @@ type visit struct {
 	costs costs
 	stop  context.CancelFunc // of asking; nil: it has no deadline
 
-	ending
+	// Set if something awaits the end of the request: the visit is then the context of the request for the handlers.
+	context.Context                   // of the request as it came; nil: nothing awaits its end
+	handled         http.Request      // for the handlers, with the visit as its context
+	header          http.Header       // of the answer
+	needed          need              // the most that a part needs
+	holds           bool              // a slot, until the request ends
+	answered        response.Response // the answer, if it is watched
+	body            response.Body     // the request's body, watched with the answer
+	waiter          interface {       // is called as a response.Watcher is; nil: there is none
+		Streams(detached bool)
+		Waits(begins bool)
+	}
+	values struct {
+		fields
+		text [48]byte
+	}
 
 	memory struct {
 		met     [fewLimits]met
