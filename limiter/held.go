@@ -252,7 +252,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, within time.Durati
 	}
 	s.now = s.memory.now()
 	u, log, used := s.present(known, q, cost)
-	_, u, log = q.decide(q, u, log, used, s.now, cost, within, d)
+	_, u, log = q.decide(q, u, log, used, cost, within, d)
 	if d.Allowed && cost > 0 {
 		s.put(known, q, u, log)
 	}

@@ -166,7 +166,7 @@ func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64
 			v = q.view(&state, k.shard.now)
 		}
 	}
-	k.from, k.after, k.log = q.decide(v.from, v.u, v.log, v.used, k.shard.now, cost, charges[i].Within, &charges[i].Decision)
+	k.from, k.after, k.log = q.decide(v.from, v.u, v.log, v.used, cost, charges[i].Within, &charges[i].Decision)
 	charges[i].Decision.Overflow = k.overflow
 }
 
@@ -353,7 +353,7 @@ func (m *Memory) settle(c *Settlement) {
 			var d Decision
 			q, u, log := s.load(k.tag, k.word)
 			u, log, used := q.at(u, log, s.now)
-			q.decide(q, u, log, used, s.now, 0, 0, &d)
+			q.decide(q, u, log, used, 0, 0, &d)
 			marks = marksAfter(marks, q, -owed, &d)
 		}
 		k.cell.SetMarks(marks)

@@ -204,8 +204,8 @@ func (q *Quota) own(log []Entry) []Entry {
 
 // decide decides whether cost units fit, given that used units of u are taken at u.at. It sets d, and returns the
 // usage after the event. from is the quota that wrote u, mostly q itself; the first result is the quota of the new
-// usage. Cost 0 is a look. All algorithms and all stores in Go decide here; the Lua files are the counterpart.
-func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64, within time.Duration, d *Decision) (*Quota, usage, []Entry) {
+// usage. u.at is the present: if the clock has stepped back, only the caller knows. Cost 0 is a look. All algorithms and all stores in Go decide here; the Lua files are the counterpart.
+func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, within time.Duration, d *Decision) (*Quota, usage, []Entry) {
 	free, late := q.capacity-used, int64(0)
 	if q.queue && cost > 0 {
 		late = q.late(from, u, log, used, within)
@@ -220,7 +220,7 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64,
 		}
 		if cost > 0 {
 			if from != q {
-				from, u, log, used = q.adopt(from, u, log, now)
+				from, u, log, used = q.adopt(from, u, log, u.at)
 				free = q.capacity - used
 				d.Receipt.At = u.at
 			}

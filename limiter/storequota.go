@@ -153,7 +153,7 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	if allowed || cost <= q.capacity-v.used { // s has the event, or has room for it by now
 		asked = 0
 	}
-	_, _, _ = q.decide(v.from, v.u, v.log, v.used, now, asked, 0, &d)
+	_, _, _ = q.decide(v.from, v.u, v.log, v.used, asked, 0, &d)
 	behind := micros(v.u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind

@@ -96,7 +96,7 @@ func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, withi
 			return false
 		}
 		u, _, used := q.unpack(cell.State(), b.base, m.now())
-		_, u, _ = q.decide(q, u, nil, used, u.at, cost, within, d)
+		_, u, _ = q.decide(q, u, nil, used, cost, within, d)
 		if marksAfter(cell.Marks(), q, cost, d) != cell.Marks() {
 			return false
 		}
