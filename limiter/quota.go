@@ -202,9 +202,9 @@ func (q *Quota) own(log []Entry) []Entry {
 	return log
 }
 
-// decide decides whether cost units fit, given that used units of u are taken at u.at. It sets d, and returns the
-// usage after the event. from is the quota that wrote u, mostly q itself; the first result is the quota of the new
-// usage. u.at is the present: if the clock has stepped back, only the caller knows. Cost 0 is a look. All algorithms and all stores in Go decide here; the Lua files are the counterpart.
+// decide decides whether cost units fit, given that used units of u are taken at u.at, the present. It sets d, and
+// returns the usage after the event. from is the quota that wrote u, mostly q itself; the first result is the quota of
+// the new usage. Cost 0 is a look. All algorithms and all stores in Go decide here; the Lua files are the counterpart.
 func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, within time.Duration, d *Decision) (*Quota, usage, []Entry) {
 	free, late := q.capacity-used, int64(0)
 	if q.queue && cost > 0 {
