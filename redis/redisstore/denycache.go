@@ -50,7 +50,7 @@ func spanOf(q *limiter.Quota) time.Duration {
 
 const (
 	memorySpan    = time.Second
-	slotSpan      = 10 * time.Millisecond
+	slotSpan      = askRarely + 2*askEvery
 	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
 )
 

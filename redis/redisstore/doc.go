@@ -4,8 +4,9 @@
 //	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Rules: rules})
 //
 // The client is a *redis.Client of go-redis v9, for one server or Sentinel, or a *redis.ClusterClient. A
-// *redis.Ring is refused, because its shards are not one store, and so are clients of other kinds: an
-// AutoPipeline, and wrappers. Change a client with AddHook. The server may be Redis 6.2 or newer, or one
+// *redis.Ring is refused, because its shards are not one store, and so are clients of other kinds, an
+// AutoPipeline and wrappers: Weir sends pipelines itself, and must set timeouts and know if there are several
+// servers. The server may be Redis 6.2 or newer, or one
 // that speaks its protocol, such as Valkey.
 //
 // A proxy that sends each script to one of several servers by its first key needs Options.OneTag.
@@ -22,11 +23,14 @@
 // batches are in flight, but at most half of PoolSize. In a Cluster each of 32 ranges of slots has
 // batches of its own, two of them in flight. If a caller's context ends, the caller returns at once; a
 // caller that sends the batch itself returns after the round trip. Redis still takes a decision that
-// was in flight.
+// was in flight. A batch whose callers have left holds up no others; after twenty deadlines it also gives up its
+// place, of eight.
 //
 // The process remembers a refusal of Redis for up to a second, so a client that goes on with a refused
 // key does not reach Redis. The process that calls Settle or Reset sees the effect at once, and other
-// processes within that second.
+// processes within that second. It remembers that no slot was free for as long as requests ask for one, and asks
+// for all such keys in one script: every 20 milliseconds, or for a key that it asked for in vain for long, every
+// 250.
 //
 // A script reaches only one node of a Cluster, and the charges of a batch may be on several nodes. The
 // charges are sent to the nodes at the same time. If a node refuses a charge, the others are refunded
@@ -35,9 +39,8 @@
 // same key are decided in one script in a Cluster too. While a Cluster moves a hash slot, several rules
 // on a new key in that hash slot are decided as in an outage.
 //
-// If the connection breaks after Redis has run a decision, go-redis sends it again, so it may count
-// twice. That only admits less. A settlement is never sent again: if its answer is lost, it counts once
-// or not at all.
+// No script is sent again if its answer is lost: it counts once or not at all. A script that Redis says it has not
+// run (LOADING, TRYAGAIN, CLUSTERDOWN, MASTERDOWN), or whose dial was refused, is sent again within the deadline.
 //
 // # Settlements and slots
 //
@@ -48,10 +51,10 @@
 // settlement is lost or counts once, and if it lies in the socket of a Redis that has stopped, it counts
 // after decisions that this process made later.
 //
-// Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease
-// of ten seconds, which the process renews within a third of that. The process that acquired a slot
-// releases it, by Settle. One message about a key is in flight at a time, so under load the decisions
-// on one key wait for each other's round trip. A process needs some 300 bytes for each key with slots.
+// Redis keeps a token for each slot in use ([limiter.NewConcurrency], [limiter.NewSemaphore]), which expires after
+// ten seconds. The process that acquired the slot renews it within a third of that, and releases it, by Settle. A
+// request acquires its slots first, and then takes its other charges: one that a rate refuses holds a slot for a
+// round trip. A charge may ask for 1,000 slots at most. A process needs some 300 bytes for each key with slots.
 // docs/redis.md says what holds if a process, a message or Redis is lost. [Store.Close] waits for
 // settlements and releases, and ends renewals.
 //
@@ -83,12 +86,10 @@
 //
 // go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
 //
-// The deadline runs from when a batch is sent. It leaves out making a connection, waiting for another
-// batch, and sending a script that Redis does not know: these may take as long as twelve more round
-// trips, so Redis may be 40 milliseconds away. Before the first answer, a round trip is assumed to take
-// the whole deadline. So if Redis accepts connections and is silent, the first decisions of a process
-// may wait for thirteen deadlines, and later decisions for two. If making a connection takes longer
-// than its decisions wait, it is still made, for later decisions.
+// A decision waits for the deadline at most, so Redis may be 40 milliseconds away. Until a server has answered for
+// the first time, a decision waits longer, for a second or DialTimeout, whichever is less, unless the server
+// refuses connections. [Store.Connect] makes the first connection before the first request. If making a connection
+// takes longer than its decisions wait, it is still made, for later decisions, and meanwhile opens no breaker.
 //
 // If a node of a Cluster is down, OnOutage decides only on the keys of that node. A rule whose key is
 // on another node is enforced as usual, also in requests that have a rule on the node that is down.
@@ -96,9 +97,9 @@
 // charges on the other nodes are refunded and made again.
 //
 // The client's own timeouts change none of this. Weir uses a client for one server through a copy
-// (WithTimeout), which shares its connections but may lack its hooks. If you set ContextTimeoutEnabled,
-// Weir uses the client itself, and hooks, such as tracing, see its commands. Set ContextTimeoutEnabled
-// on a client for a Cluster too: a connection that hangs is then dropped after twenty
+// (WithTimeout), which shares its connections and lacks its hooks. If you set ContextTimeoutEnabled,
+// Weir uses the client itself, and hooks, such as tracing, see its commands. A Cluster's client is always used
+// itself. Set ContextTimeoutEnabled there too: a connection that hangs is then dropped after twenty
 // deadlines instead of after ReadTimeout. A Dialer of your own must heed its context.
 //
 // # What is in Redis
@@ -132,7 +133,7 @@
 // deletes it. If it has no expiry, it gets one of an hour.
 //
 // An ACL user needs ~weir:* +eval +evalsha +time +mget +exists +getrange +set +setrange +del +pexpire
-// +pttl, and in a Cluster the commands by which go-redis finds the nodes. The log says once if a
+// +pttl, for slots +zadd +zcount +zrem +zscore +zrangebyscore +zremrangebyscore, and in a Cluster the commands by which go-redis finds the nodes. The log says once if a
 // permission is missing (weir-store-unusable).
 //
 // Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a counter that
