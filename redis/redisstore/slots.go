@@ -144,7 +144,7 @@ func (h *slots) take(ctx context.Context, charges []limiter.Charge) (parts []*ca
 				it.cost = 0 // it has none
 			}
 			if c.Cost > 0 && !c.Decision.Allowed {
-				h.watch(c, it.name, part.tag)
+				h.watch(c)
 			}
 		}
 		parts = append(parts, part)
@@ -334,8 +334,6 @@ func (h *slots) close() bool {
 // and asks for all such keys in one script.
 type watch struct {
 	limiter.Charge
-	name  string
-	tag   keyfunc.Digest
 	began time.Time
 	last  time.Time // when somebody was refused from memory
 	asked time.Time
@@ -351,7 +349,7 @@ func (w *watch) every(now time.Time) time.Duration {
 }
 
 // watch has the process ask for a key that was refused.
-func (h *slots) watch(c *limiter.Charge, name string, tag keyfunc.Digest) {
+func (h *slots) watch(c *limiter.Charge) {
 	if h.s.denied == nil {
 		return
 	}
@@ -364,7 +362,7 @@ func (h *slots) watch(c *limiter.Charge, name string, tag keyfunc.Digest) {
 		h.watched[keyOf(c)] = w
 	}
 	w.Charge = limiter.Charge{Quota: c.Quota, Key: c.Key}
-	w.name, w.tag, w.last, w.asked = name, tag, now, now
+	w.last, w.asked = now, now
 	if h.poll == nil {
 		h.poll = time.AfterFunc(askEvery, h.ask)
 	}
@@ -387,7 +385,7 @@ func (h *slots) waited(charges []limiter.Charge) {
 func (h *slots) ask() {
 	h.mu.Lock()
 	now := time.Now()
-	var due []*watch
+	var due []limiter.Charge
 	for key, w := range h.watched {
 		switch {
 		case now.Sub(w.last) >= awaited:
@@ -395,7 +393,7 @@ func (h *slots) ask() {
 			h.s.denied.invalidate([]limiter.Charge{w.Charge})
 		case now.Sub(w.asked) >= w.every(now):
 			w.asked = now
-			due = append(due, w)
+			due = append(due, w.Charge)
 		}
 	}
 	if h.poll.Reset(askEvery); len(h.watched) == 0 {
@@ -404,11 +402,7 @@ func (h *slots) ask() {
 	}
 	h.mu.Unlock()
 	for part := range slices.Chunk(due, maxBatch) {
-		charges := make([]limiter.Charge, len(part))
-		for i, w := range part {
-			charges[i] = w.Charge
-		}
-		for _, c := range h.s.calls(acquire, charges) {
+		for _, c := range h.s.calls(acquire, part) {
 			c.ended = h.heard
 			h.s.pipe(c.tag).linger(c)
 		}
