@@ -26,7 +26,7 @@ import (
 // Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
-	v := l.visit(r)
+	v := l.visit(r, l.vet)
 	defer v.close()
 	exempt, no := false, (*refusal)(nil)
 	if v.set.hasGate {
@@ -36,7 +36,7 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 		no = v.matchNamed(rule, key)
 	}
 	if no == nil && !exempt {
-		exempt, no = v.charge(l.vet)
+		exempt, no = v.charge()
 	}
 	v.conclude(exempt, no)
 	if no != nil {

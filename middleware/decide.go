@@ -16,13 +16,13 @@ func (v *visit) decide() (again bool, no *refusal) {
 	if v.outcome = 0; len(v.met) == 0 {
 		v.outcome = OutcomeAllowed
 	}
-	if again, no = v.act(func(f *feature) step { return f.before }); again || no != nil {
+	if again, no = v.before(); again || no != nil {
 		return again, no
 	}
 	if v.outcome == 0 {
 		v.ask(v.charges)
 	}
-	if again, no = v.act(func(f *feature) step { return f.after }); again || no != nil {
+	if again, no = v.after(); again || no != nil {
 		return again, no
 	}
 	if v.err != nil {
@@ -39,16 +39,24 @@ func (v *visit) decide() (again bool, no *refusal) {
 	return false, nil
 }
 
-// act takes a step of each feature, until one refuses the request or asks again.
-func (v *visit) act(of func(*feature) step) (again bool, no *refusal) {
+// before takes the steps before the store is asked.
+func (v *visit) before() (again bool, no *refusal) {
 	for _, f := range v.parts {
-		if take := of(f); take != nil {
-			if again, no = take(v); again || no != nil {
-				return again, no
-			}
+		if f.before != nil && !again && no == nil {
+			again, no = f.before(v)
 		}
 	}
-	return false, nil
+	return again, no
+}
+
+// after takes the steps after the store was asked.
+func (v *visit) after() (again bool, no *refusal) {
+	for _, f := range v.parts {
+		if f.after != nil && !again && no == nil {
+			again, no = f.after(v)
+		}
+	}
+	return again, no
 }
 
 // ask has the store take all charges, or none.

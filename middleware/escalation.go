@@ -95,9 +95,12 @@ func strikeRefusals(v *visit) (again bool, no *refusal) {
 
 // strikeAnswers counts an answer for the rules that ban a key after too many answers that count.
 func strikeAnswers(v *visit, status int) int {
+	if status == unknownStatus {
+		return status
+	}
 	for i := range v.limits {
 		m := &v.met[i]
-		if !m.isFirst() || !m.rule.Escalate.Outcomes || status == unknownStatus || !m.rule.Counts.counts(status) || !v.bans(m) {
+		if !m.isFirst() || !m.rule.Escalate.Outcomes || !m.rule.Counts.counts(status) || !v.bans(m) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(v.Context), settlePatience)

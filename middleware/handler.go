@@ -34,7 +34,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		}
 		return l.vet(set, r)
 	}
-	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, route, next) }}
+	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) { l.visit(r, route).serve(w, next) }}
 }
 
 // vet looks for rules whose routes do not exist, in the first requests.
@@ -45,9 +45,9 @@ func (l *RateLimit) vet(set *ruleset, r *http.Request) (wrong string) {
 	return ""
 }
 
-// serve limits r, and calls next if it passes.
-func (l *RateLimit) serve(w http.ResponseWriter, r *http.Request, route router, next http.Handler) {
-	e := l.enter(w, r, route, nil)
+// serve limits the request, and calls next if it passes.
+func (v *visit) serve(w http.ResponseWriter, next http.Handler) {
+	e := v.enter(w, nil)
 	if e.Request == nil {
 		return
 	}
@@ -56,9 +56,6 @@ func (l *RateLimit) serve(w http.ResponseWriter, r *http.Request, route router, 
 	next.ServeHTTP(e.Writer, e.Request)
 	status = http.StatusOK
 }
-
-// A router sets the Pattern of a request for these rules, or returns why the request cannot be routed.
-type router func(*ruleset, *http.Request) (wrong string)
 
 // A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
@@ -90,7 +87,7 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 		fold = 1
 	}
 	route := func(set *ruleset, r *http.Request) (wrong string) { return set.gateway[fold]().Set(r) }
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, route, next) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.visit(r, route).serve(w, next) })
 }
 
 // An Entered is a request that a [RateLimit] has admitted.
@@ -113,7 +110,7 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	if e := l.enter(w, r, l.vet, onRefused); e.Request != nil {
+	if e := l.visit(r, l.vet).enter(w, onRefused); e.Request != nil {
 		return &e
 	}
 	return nil
@@ -150,28 +147,27 @@ func copyBack(r, copied *http.Request) {
 }
 
 // enter takes a request through its phases. If it has answered, it returns the zero Entered.
-func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, onRefused func(Result)) Entered {
-	v := l.visit(r)
+func (v *visit) enter(w http.ResponseWriter, onRefused func(Result)) Entered {
 	defer v.close()
-	exempt, no := v.begin(route)
+	exempt, no := v.begin()
 	if no == nil && !exempt {
-		exempt, no = v.charge(route)
+		exempt, no = v.charge()
 	}
 	v.conclude(exempt, no)
 	if no == nil {
 		return v.pass(w)
 	}
 	v.done = true
-	v.answer(w, r, no, onRefused)
-	markUnseen(w, r)
-	removeFiles(r, v.parsed)
+	v.answer(w, v.request, no, onRefused)
+	markUnseen(w, v.request)
+	removeFiles(v.request, v.parsed)
 	return Entered{}
 }
 
 // begin takes the request through the phases gate and match.
-func (v *visit) begin(route router) (exempt bool, no *refusal) {
+func (v *visit) begin() (exempt bool, no *refusal) {
 	r, set := v.request, v.set
-	if wrong := route(set, r); wrong != "" {
+	if wrong := v.route(set, r); wrong != "" {
 		return false, v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest, text: wrong})
 	}
 	if set.hasGate {
@@ -190,15 +186,15 @@ func (v *visit) begin(route router) (exempt bool, no *refusal) {
 
 // charge takes a request that has met its rules through the phases decide and admit. If the rules change while it
 // waits, it begins again.
-func (v *visit) charge(route router) (exempt bool, no *refusal) {
+func (v *visit) charge() (exempt bool, no *refusal) {
 	for again := true; again && no == nil && !exempt; {
 		if again, no = v.decide(); again && v.isOutdated() {
 			v.restart()
-			exempt, no = v.begin(route)
+			exempt, no = v.begin()
 		}
 	}
 	if no == nil && !exempt && len(v.parts) > 0 && v.isOutdated() { // it was charged by the rules before
-		no = v.gateAgain(route)
+		no = v.gateAgain()
 	}
 	return exempt, no
 }
@@ -207,9 +203,9 @@ func (v *visit) charge(route router) (exempt bool, no *refusal) {
 func (v *visit) isOutdated() bool { return v.limiter.rules.Load() != v.set }
 
 // gateAgain applies the gate of new rules to a request that was charged by the rules before.
-func (v *visit) gateAgain(route router) *refusal {
+func (v *visit) gateAgain() *refusal {
 	now := &visit{limiter: v.limiter, request: v.request, state: state{set: v.limiter.rules.Load()}}
-	if route(now.set, v.request) != "" {
+	if v.route(now.set, v.request) != "" {
 		return v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest})
 	}
 	_, no := now.gate(v.request, noKey)

@@ -65,7 +65,8 @@ func (v *visit) readTier(r *http.Request) (tier string) {
 // meet adds the limits and charges that a rule has for r's key, or refuses r. The error says why r has no key.
 func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no *refusal) {
 	if rule.Mode == Deny {
-		return v.refuse(refusal{outcome: OutcomeRefused, status: rule.Refusal.Status, retry: rule.Refusal.RetryAfter, rule: rule})
+		by := &rule.Refusal
+		return v.refuse(refusal{outcome: OutcomeRefused, status: by.Status, retry: by.RetryAfter, rule: rule})
 	}
 	counts := true
 	if err != nil {

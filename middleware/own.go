@@ -108,7 +108,9 @@ func (v *visit) ownLimits(ofTier *family, key string, class keyfunc.Class) (f *f
 	case given == nil:
 		return f, nil
 	case given.denies:
-		return f, v.refuse(refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: f.rule})
+		return f, v.refuse(refusal{
+			outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: f.rule,
+		})
 	case given.err == nil && (key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt):
 		return f, nil
 	}
@@ -119,7 +121,9 @@ func (v *visit) ownLimits(ofTier *family, key string, class keyfunc.Class) (f *f
 	if err != nil {
 		v.set.warnOnce("weir-limit-failed", ofTier.rule.Name,
 			"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
-		return ofTier, v.refuse(refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: ofTier.rule})
+		return ofTier, v.refuse(refusal{
+			outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: ofTier.rule,
+		})
 	}
 	return f, nil
 }

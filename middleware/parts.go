@@ -26,13 +26,13 @@ type feature struct {
 	begin func(v *visit) (needed bool)
 
 	// before is called before the store is asked. It may wait. If it sets v.outcome, the store is not asked.
-	before step
+	before func(v *visit) (again bool, no *refusal)
 
 	// looked is called when the store was asked what is left. It may refuse, or change costs.
 	looked func(v *visit)
 
 	// after is called when the store has decided, also if it could not. It may wait, or give back what was taken.
-	after step
+	after func(v *visit) (again bool, no *refusal)
 
 	// undo is called if the request goes no further, or panics.
 	undo func(v *visit)
@@ -44,9 +44,6 @@ type feature struct {
 	// behind it.
 	end func(v *visit, status int) int
 }
-
-// A step is one on a request's way. It may refuse the request, or have the store asked again.
-type step = func(v *visit) (again bool, no *refusal)
 
 // features are all features, in the order in which they act.
 var features = []feature{distinct, afterwards, atOnce, endingOverrides, turns, overload, settling, escalation}

@@ -95,10 +95,11 @@ type family struct {
 	rates []*meter // the limits
 	slots []*meter // its AtOnce, if it has one
 
-	needs  []int    // the features that its requests need
-	values []*meter // of Distinct: counts each value
-	queue  queue    // of slots
-	ofTier *family  // of an override that ends: the limits of the rule then
+	needs    []int               // the features that its requests need
+	values   []*meter            // of Distinct: counts each value
+	queue    limiter.Concurrency // of slots: how many requests may wait, and how long
+	progress *progress           // of slots
+	ofTier   *family             // of an override that ends: the limits of the rule then
 
 	// Of the limits of a tier.
 	overrides map[string]*family                      // by key; nil without Overrides

@@ -40,11 +40,11 @@ var atOnce = feature{
 			f.slots = append(f.slots, m)
 		}
 		f.rates = rates
-		if _, f.queue.Concurrency, _ = limiter.Split(f.info.Limit); f.rule.shadow {
+		if _, f.queue, _ = limiter.Split(f.info.Limit); f.rule.shadow {
 			f.queue.Waiting = 0 // nobody waits
 		}
 		counts, _ := f.rule.notes.progress.LoadOrStore(f.info.Tier, &progress{})
-		f.queue.progress = counts.(*progress)
+		f.progress = counts.(*progress)
 		return len(f.slots) > 0, nil
 	},
 	before: func(v *visit) (again bool, no *refusal) { return v.slots.before(v) },
@@ -63,12 +63,6 @@ type slots struct {
 	place *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
 	in    *progress                   // that counts it as waiting; nil: none does
 	aside *met                        // the slot for which others come first, if the store is asked without slots
-}
-
-// A queue is what requests of a rule need to wait for its slots.
-type queue struct {
-	limiter.Concurrency
-	progress *progress
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
@@ -126,7 +120,7 @@ func (s *slots) waitFor(v *visit, slot *met) (again bool, no *refusal) {
 	slot, joined := s.join(v, slot)
 	var err error
 	if joined {
-		s.countIn(slot.queue.progress)
+		s.countIn(slot.progress)
 		if again, err = s.place.Wait(v.request.Context(), slot.queue.MaxWait-now.Sub(s.began)); again {
 			return true, nil
 		}
@@ -172,7 +166,7 @@ func (s *slots) leave(v *visit) {
 func countSlots(v *visit) (needs need) {
 	for i := range v.limits {
 		if m := &v.met[i]; m.isSlot() && m.took() {
-			m.queue.progress.requests.Add(1)
+			m.progress.requests.Add(1)
 			v.holds, needs = true, needEnd
 		}
 	}
@@ -186,7 +180,7 @@ func releaseSlots(v *visit, status int) int {
 		if !m.isSlot() || !m.took() {
 			continue
 		}
-		m.queue.progress.requests.Add(-1)
+		m.progress.requests.Add(-1)
 		if err := v.limiter.settle(v.Context, []limiter.Settlement{{Charge: *m.Charge}}); err != nil {
 			v.set.warnOnce("weir-not-returned", "",
 				"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
@@ -327,7 +321,7 @@ func (l *RateLimit) InProgress() []InProgress {
 	for _, r := range l.rules.Load().all {
 		for _, f := range r.families {
 			if len(f.slots) > 0 {
-				all = append(all, InProgress{f.info, f.queue.progress.requests.Load(), f.queue.progress.waiting.Load()})
+				all = append(all, InProgress{f.info, f.progress.requests.Load(), f.progress.waiting.Load()})
 			}
 		}
 	}

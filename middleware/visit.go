@@ -25,6 +25,10 @@ type visit struct {
 	limiter *RateLimit
 	request *http.Request   // as it came
 	parsed  *multipart.Form // of the request as it came
+
+	// route sets the Pattern of a request for these rules, or returns why the request cannot be routed.
+	route func(*ruleset, *http.Request) string
+
 	state
 	waited time.Duration // for a slot
 	done   bool          // the request was answered, or goes to the handlers
@@ -93,7 +97,7 @@ type met struct {
 }
 
 // visit returns the visit of a request.
-func (l *RateLimit) visit(r *http.Request) *visit {
+func (l *RateLimit) visit(r *http.Request, route func(*ruleset, *http.Request) (wrong string)) *visit {
 	v, _ := l.visits.Get().(*visit)
 	if v == nil {
 		v = &visit{limiter: l}
@@ -102,7 +106,7 @@ func (l *RateLimit) visit(r *http.Request) *visit {
 		v.met, v.charges = v.memory.met[:0], v.memory.charges[:0]
 		v.parts, v.needs = v.memory.parts[:0], v.memory.needs[:0]
 	}
-	v.request, v.parsed, v.set = r, r.MultipartForm, l.rules.Load()
+	v.request, v.parsed, v.route, v.set = r, r.MultipartForm, route, l.rules.Load()
 	if l.requests.Load() < 2 {
 		l.noteRequest(v.set)
 	}
