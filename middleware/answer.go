@@ -106,7 +106,7 @@ func (v *visit) setRefused(h http.Header, a *reply, no *refusal, seconds int64) 
 	h["Cache-Control"] = a.cacheControl[:]
 	if seconds > 0 {
 		from := len(text)
-		text = strconv.AppendInt(text, seconds, 10)
+		text = strconv.AppendInt(text, min(seconds, answer.MostWait), 10)
 		a.retryAfter[0] = textOf(text[from:])
 		h["Retry-After"] = a.retryAfter[:]
 		if v.set.retryField != "" {

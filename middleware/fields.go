@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -125,13 +126,17 @@ func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, rem
 	if present := h[names[1]]; len(present) > 0 && isStricterPresent(h, names, d) {
 		return text
 	}
-	reset := secondsUp(d.ResetAfter)
+	after := d.ResetAfter
+	if v.outcome != OutcomeAllowed {
+		after = min(after, answer.MostWait*time.Second)
+	}
+	reset := secondsUp(after)
 	switch {
 	case v.set.Headers.Delta:
 	case d.Receipt.At > 0 && m.quota.Algorithm() != limiter.LeakyBucket:
-		reset = (d.Receipt.At + d.ResetAfter.Microseconds() + 999_999) / 1_000_000
+		reset = (d.Receipt.At + after.Microseconds() + 999_999) / 1_000_000
 	default: // the request has waited since the decision
-		reset = (time.Now().Add(d.ResetAfter-v.delay()).UnixMicro() + 999_999) / 1_000_000
+		reset = (time.Now().Add(after-v.delay()).UnixMicro() + 999_999) / 1_000_000
 	}
 	if remaining == "" {
 		from := len(text)
@@ -211,7 +216,11 @@ func (m *met) appendMember(b []byte, allowed bool) (_ []byte, remaining string) 
 	b = strconv.AppendInt(b, d.Remaining, 10)
 	remaining = textOf(b[from:])
 	if d.NextAfter > 0 && d.Allowed == allowed && m.unit == "" { // for slots it is a guess
-		b = strconv.AppendInt(append(b, ";t="...), secondsUp(d.NextAfter), 10)
+		next := secondsUp(d.NextAfter)
+		if !allowed {
+			next = min(next, answer.MostWait)
+		}
+		b = strconv.AppendInt(append(b, ";t="...), next, 10)
 	}
 	return b, remaining
 }

@@ -34,12 +34,13 @@ type Refusal struct {
 	Message string
 
 	// RetryAfter is the Retry-After of a rule with Deny, at most 366 days: until the end of a
-	// maintenance, for example. Zero: no Retry-After.
+	// maintenance, for example. As in every refusal, programs get 24 days at most. Zero: no Retry-After.
 	RetryAfter time.Duration
 
 	// Jitter is a percentage, from 1 to 100. Retry-After and the seconds in the body grow at random by
 	// up to that much, or up to a second if that is more, so that clients refused together do not
-	// return together. They never shrink, and the RateLimit fields stay exact. Zero: no jitter.
+	// return together. They never shrink, and the RateLimit fields stay exact. Retry-After is at most 24
+	// days even with Jitter. Zero: no jitter.
 	Jitter int
 
 	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After

@@ -10,7 +10,7 @@ import (
 type Facts struct {
 	Kind     Kind
 	Status   int      // of the answer
-	Seconds  int64    // until a retry may pass; 0: unknown, or waiting does not help
+	Seconds  int64    // until a retry may pass; 0: unknown, or waiting does not help. Programs get Wait
 	AtOnce   int64    // with the Kind AtOnce: how many requests may be in progress
 	Violated []string // the names of the rules whose limits refuse, as JSON strings
 
@@ -21,6 +21,13 @@ type Facts struct {
 	// What {rule} and {limit} stand for in Message.
 	Rule, Limit string
 }
+
+// MostWait is the longest wait that programs get, in seconds: 24 days. Timers of JavaScript overflow after 2^31 ms, and
+// then fire at once.
+const MostWait = 24 * 24 * 3600
+
+// Wait returns Seconds, or MostWait if that is less. Only the sentence, for humans, has Seconds.
+func (f *Facts) Wait() int64 { return min(f.Seconds, MostWait) }
 
 // Append appends the body of the answer to b. It allocates nothing if b has room.
 func Append(b []byte, format Format, f *Facts) []byte {
@@ -72,7 +79,7 @@ func (f *Facts) appendJSON(b []byte) []byte {
 	b = append(append(append(b, `{"error":"`...), kinds[f.Kind].code...), `","message":"`...)
 	b = append(f.appendMessage(b, true), '"')
 	if f.Seconds > 0 {
-		b = strconv.AppendInt(append(b, `,"retry_after":`...), f.Seconds, 10)
+		b = strconv.AppendInt(append(b, `,"retry_after":`...), f.Wait(), 10)
 	}
 	return append(b, '}')
 }
@@ -84,8 +91,8 @@ func (f *Facts) appendRPC(b []byte) []byte {
 	b = append(b, `{"jsonrpc":"2.0","error":{"code":429,"message":"`...)
 	b = append(f.appendMessage(b, true), '"')
 	if f.Seconds > 0 {
-		b = strconv.AppendInt(append(b, `,"data":{"retryAfterMs":`...), f.Seconds*1000, 10)
-		b = append(strconv.AppendInt(append(b, `,"retryAfter":`...), f.Seconds, 10), '}')
+		b = strconv.AppendInt(append(b, `,"data":{"retryAfterMs":`...), f.Wait()*1000, 10)
+		b = append(strconv.AppendInt(append(b, `,"retryAfter":`...), f.Wait(), 10), '}')
 	}
 	return append(b, "}}"...)
 }

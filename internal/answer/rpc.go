@@ -134,7 +134,7 @@ func (f *Facts) setGRPC(h http.Header) {
 	code, message, pushback := codeOf(f.Status), f.appendMessage(nil, false), int64(-1)
 	details := appendBytes(binary.AppendUvarint([]byte{1 << 3}, code.number), 2, message) // a google.rpc.Status
 	if f.Seconds > 0 {
-		pushback = f.Seconds * 1000
+		pushback = f.Wait() * 1000
 		retry := appendBytes(nil, 1, []byte("type.googleapis.com/"+retryInfo)) // a google.protobuf.Any
 		details = appendBytes(details, 3, appendBytes(retry, 2, f.retryInfo()))
 	}
@@ -165,9 +165,9 @@ func (f *Facts) appendConnect(b []byte) []byte {
 
 const retryInfo = "google.rpc.RetryInfo"
 
-// retryInfo returns a RetryInfo, with a Duration of seconds.
+// retryInfo returns a RetryInfo, with a Duration of Wait.
 func (f *Facts) retryInfo() []byte {
-	return appendBytes(nil, 1, binary.AppendUvarint([]byte{1 << 3}, uint64(f.Seconds)))
+	return appendBytes(nil, 1, binary.AppendUvarint([]byte{1 << 3}, uint64(f.Wait())))
 }
 
 // appendBytes appends a field of bytes or a message to a message of Protocol Buffers.

@@ -43,7 +43,8 @@ func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.Hea
 	if strictest != nil {
 		set("X-RateLimit-Limit", strconv.FormatInt(strictest.decision.Limit, 10))
 		set("X-RateLimit-Remaining", strconv.FormatInt(max(0, strictest.decision.Remaining), 10))
-		set("X-RateLimit-Reset", strconv.FormatInt(now.Add(strictest.decision.ResetAfter+time.Second-1).Unix(), 10))
+		after := shortened(strictest.decision.ResetAfter, refuses)
+		set("X-RateLimit-Reset", strconv.FormatInt(now.Add(after+time.Second-1).Unix(), 10))
 		set("RateLimit-Policy", strings.Join(policies, ", "))
 		set("RateLimit", strings.Join(left, ", "))
 	}
@@ -53,11 +54,19 @@ func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.Hea
 	facts := answer.Facts{Kind: answer.Cost}
 	if wait > 0 && wait < limiter.Never {
 		facts = answer.Facts{Kind: answer.Quota, Seconds: seconds(wait)}
-		set("Retry-After", strconv.FormatInt(facts.Seconds, 10))
+		set("Retry-After", strconv.FormatInt(facts.Wait(), 10))
 	}
 	set("Cache-Control", "no-store")
 	set("Content-Type", answer.JSON.ContentType())
 	return fields, answer.Append(nil, answer.JSON, &facts)
+}
+
+// shortened returns the time d of an answer. Clients cannot wait longer than answer.MostWait.
+func shortened(d time.Duration, refuses bool) time.Duration {
+	if refuses {
+		return min(d, answer.MostWait*time.Second)
+	}
+	return d
 }
 
 // isStricter reports whether a matters more to the client: the limit that refuses, then the tighter one.
@@ -72,7 +81,7 @@ func (a *asked) isStricter(than *asked) bool {
 func (a *asked) left(refuses bool) string {
 	item := quoted(a.limit.Name) + ";r=" + strconv.FormatInt(max(0, a.decision.Remaining), 10)
 	if a.decision.NextAfter > 0 && a.refused == refuses {
-		item += ";t=" + strconv.FormatInt(seconds(a.decision.NextAfter), 10)
+		item += ";t=" + strconv.FormatInt(seconds(shortened(a.decision.NextAfter, refuses)), 10)
 	}
 	return item
 }
