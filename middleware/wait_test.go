@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -84,5 +86,43 @@ func TestOnlyTheSentenceSaysThatItIs30Days(t *testing.T) {
 		duration := string(binary.AppendUvarint([]byte{1 << 3}, mostWait))
 		assert.True(t, strings.HasSuffix(string(details), duration), "the RetryInfo is at the end")
 		assert.Contains(t, string(details), sentence)
+	})
+}
+
+// shortRefusals refuse for less than a second, or for an unknown time.
+func shortRefusals(t *testing.T) map[string]middleware.Config {
+	list := bansOf(t)
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Millisecond))
+	configs := map[string]middleware.Config{
+		"a ban":        {Bans: middleware.Bans{List: list, Keys: byIP}},
+		"a ban as 429": {Bans: middleware.Bans{List: list, Keys: byIP, Status: 429}},
+		"concurrency":  {Rules: []middleware.Rule{exports(1)}},
+		"overload":     {Rules: []middleware.Rule{exports(9)}, Overload: roomFor(1)},
+	}
+	for _, status := range []int{403, 429, 503} {
+		configs[fmt.Sprint("deny ", status)] = middleware.Config{Rules: []middleware.Rule{
+			{Name: "r", Mode: middleware.Deny, Refusal: middleware.Refusal{Status: status, RetryAfter: time.Nanosecond}}}}
+	}
+	for _, algorithm := range waitless {
+		configs[algorithm.String()] = middleware.Config{Rules: []middleware.Rule{
+			{Name: "r", Key: keyfunc.Global, Limit: limiter.Limit{Events: 1, Per: 7 * time.Millisecond, Algorithm: algorithm}}}}
+	}
+	return configs
+}
+
+// Clients misread dates, retry at once after 0, and guess if there is nothing.
+func TestRetryAfterIsSecondsAndNeverZeroOrADate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, config := range shortRefusals(t) {
+			blocks := make(chan struct{})
+			h := limited(t, config).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-blocks }))
+			go serve(h, request())
+			synctest.Wait()
+			w := serve(h, request())
+			require.GreaterOrEqual(t, w.Code, 400, name)
+			require.Len(t, w.Header()["Retry-After"], 1, name)
+			require.Regexp(t, `^[1-9][0-9]*$`, w.Header().Get("Retry-After"), name)
+			close(blocks)
+		}
 	})
 }
