@@ -34,6 +34,14 @@ type routers struct {
 // request, for each router. Without patterns it does nothing.
 func (l *RateLimit) KnowRoutes(patterns []string) { l.know(patterns, nil) }
 
+// Routes returns the patterns of the rules in force: of ByRoute, and of each [Route] in Match, Allow, Bans.Deny and
+// package shed's Exempt. Patterns for all requests are left out, and a MatchFunc has no patterns. What they are for does
+// not apply to a request without a route.
+func (l *RateLimit) Routes() (patterns []string) {
+	l.rules.Load().routes(func(_, text string, _ *route.Pattern) { patterns = append(patterns, text) })
+	return patterns
+}
+
 // know adds routes, and a mux unless it is nil, to what l knows about its routers.
 func (l *RateLimit) know(patterns []string, mux *http.ServeMux) {
 	l.changing.Lock()

@@ -321,3 +321,19 @@ func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {
 		assert.Less(t, log.Len(), 4000)
 	})
 }
+
+func TestRoutesListsWhatNeedsARoute(t *testing.T) {
+	l := limited(t, middleware.Config{
+		Rules: []middleware.Rule{
+			{Name: "all", Key: keyfunc.Global, Limit: plenty, Match: middleware.Route("/*")},
+			{Name: "func", Key: keyfunc.Global, Limit: plenty, Match: middleware.IsPreflight},
+			{Name: "search", Key: keyfunc.Global, Limit: plenty, Match: middleware.Route("GET /search", "/find")},
+		},
+		ByRoute: byRoutes("/a/{id}"),
+		Allow:   middleware.Route("/health"),
+		Bans:    middleware.Bans{Deny: middleware.Route("/admin/*")},
+	})
+	require.ElementsMatch(t, []string{"GET /search", "/find", "/a/{id}", "/health", "/admin/*"}, l.Routes())
+	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: plenty}}}))
+	require.Empty(t, l.Routes())
+}

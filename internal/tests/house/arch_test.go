@@ -126,6 +126,8 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v5"}},
 
+	{"adapters/mcplimit", []string{"keyfunc", "middleware"}, []string{"github.com/modelcontextprotocol/go-sdk"}},
+
 	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/bounded", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
