@@ -189,6 +189,32 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 	})
 }
 
+func TestAProcessWithoutUnitsIsCountedAsCrowded(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		q := quotaOf(t, "rule", limiter.PerSecond(12).With(limiter.TokenBucket)) // Ahead is 3
+		var fleet []*Store
+		for i := range 5 {
+			fleet = append(fleet, f.instance(t, i, Options{}))
+		}
+		ask := func(fleet []*Store) (crowded uint64) {
+			for range 20 {
+				for _, s := range fleet {
+					decideOne(t, s, q, "key", 1)
+				}
+				time.Sleep(time.Second)
+			}
+			for _, s := range fleet {
+				crowded += s.Stats().Crowded
+			}
+			return crowded
+		}
+		assert.Zero(t, ask(fleet[:1]))
+		assert.Positive(t, ask(fleet))
+	})
+}
+
 func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@
 //
 // A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
 // least half of the limit is free, it takes at least 20 units, or a third of [Options].Ahead if that is
-// less. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
+// less, or an equal share of Ahead if more processes hold units. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
 // keys that need them, before they run out. It returns units that it does not use: after 2.5 seconds
 // without requests, at once if other processes run short, and all of them when the Store is closed.
 //
@@ -22,7 +22,9 @@
 // a bucket never admits more than burst + rate x time, and a window never more than its events, even if
 // processes die. For a moment, a bucket can exceed its burst by the units that processes hold, because
 // the bucket refills before they are spent. Redis knows how many units each process holds, and grants
-// at most Ahead to all processes together. A unit of a window can be spent only in that window.
+// at most Ahead to all processes together, however many they are. If the others hold all of Ahead, Redis
+// decides each request of this process, and [Stats].Crowded counts up. A unit of a window can be spent
+// only in that window.
 //
 // If a process dies, the units that it held count as spent: a bucket refills them within the time that
 // it takes to refill Ahead, a window's units are free again when the next window begins, and the

@@ -197,18 +197,20 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 		if ok && e.back > 0 {
 			s = refundTo(q, s, e.back, e.since)
 		}
-		others := int64(0)
+		others, processes := int64(0), int64(1)
 		for number, h := range l.holders[name] {
-			if number != l.number && h.ends > now {
+			if number != l.number && h.ends > now && h.units > 0 {
 				others += h.units
+				processes++
 			}
 		}
+		ahead := q.Capacity() * l.percent / 100
 		remaining := q.Describe(s, now, 0, true).Remaining
 		most := e.need
 		if 2*remaining >= q.Capacity() {
-			most = max(e.want, e.need)
+			most = max(e.need, min(e.want, ahead/processes-e.keep))
 		}
-		e.granted = max(0, min(most, remaining, q.Capacity()*l.percent/100-others-e.keep))
+		e.granted = max(0, min(most, remaining, ahead-others-e.keep))
 		if e.granted > 0 {
 			s, _ = q.Take(s, now, e.granted)
 		}

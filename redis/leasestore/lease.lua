@@ -8,7 +8,6 @@
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local mostHolders = 64
 
 local request = ARGV[1]
 local quotaCount, count, percent, life, holder, at = read('<HHHdc8', request)
@@ -124,16 +123,14 @@ for i = 1, count do
       end
     end
 
+    -- Beyond its need, a process gets at most an equal share of what all may hold, so that some is left for others.
     local remaining = q.algorithm.remaining(q, s)
+    local ahead = div(q.capacity * percent, 100)
     local most = need
     if 2 * remaining >= q.capacity then
-      most = math.max(want, need)
+      most = math.max(need, math.min(want, div(ahead, keptCount + 1) - keep))
     end
-    local room = div(q.capacity * percent, 100) - others - keep
-    local granted = math.max(0, math.min(most, remaining, room))
-    if keptCount >= mostHolders then
-      granted = 0
-    end
+    local granted = math.max(0, math.min(most, remaining, ahead - others - keep))
     if granted > 0 then
       local level, log = q.algorithm.take(q, s, granted)
       s.level, s.log = level, log or ''

@@ -120,6 +120,33 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 	assert.Positive(t, granted)
 }
 
+func TestAllOfNinetyProcessesGetUnits(t *testing.T) {
+	t.Parallel()
+	client := connect(t, redistest.Start(t).Addr)
+	for name, q := range map[string]*limiter.Quota{
+		"with room for all":   quotaOf(t, "large", limiter.PerSecond(100_000).With(limiter.TokenBucket)),
+		"with little for all": quotaOf(t, "small", limiter.PerSecond(1_000).With(limiter.TokenBucket)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var fleet []*Store
+			for range 90 {
+				fleet = append(fleet, newOn(t, client, Options{}))
+			}
+			got := map[*Store]bool{}
+			for began := time.Now(); len(got) < len(fleet) && time.Since(began) < redistest.Patience; {
+				for _, s := range fleet {
+					decideOne(t, s, q, "key", 1)
+					if s.Stats().Local > 0 {
+						got[s] = true
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			assert.Len(t, got, len(fleet))
+		})
+	}
+}
+
 func TestWhatIsInRedisExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -221,6 +221,9 @@ func (s *Store) settled(l *lease, asked, heard int64) {
 	}
 	e.stock += l.granted
 	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, heard}
+	if l.need > 0 && l.granted == 0 && e.free(p, heard) > 0 {
+		sh.crowded++
+	}
 	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
 		s.list(sh, e) // ask again, before a request needs it
 	}

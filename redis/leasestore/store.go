@@ -160,6 +160,10 @@ type Stats struct {
 	Asked uint64 // charges of leased rules that Redis was asked about
 	Keys  int    // keys that the store remembers
 	Held  int64  // units held in leases
+
+	// Crowded counts how often Redis granted no units of a key because other processes held all of
+	// [Options].Ahead. Redis then decides each request of the key. A larger Ahead helps.
+	Crowded uint64
 }
 
 // Stats returns what the store has done since it was made. It locks each shard for a moment,
@@ -171,6 +175,7 @@ func (s *Store) Stats() Stats {
 		sh.mu.Lock()
 		stats.Local += sh.local
 		stats.Asked += sh.asked
+		stats.Crowded += sh.crowded
 		stats.Keys += len(sh.entries)
 		for _, e := range sh.entries {
 			stats.Held += e.stock

@@ -62,6 +62,7 @@ type shard struct {
 	listed  []*entry          // to settle
 
 	local, asked uint64 // decisions taken here, and those that asked Redis
+	crowded      uint64 // refills without a unit, for other processes held all of Ahead
 	_            [64]byte
 }
 
