@@ -189,6 +189,35 @@ func TestAllInstancesTogetherHoldNoMoreThanAhead(t *testing.T) {
 	})
 }
 
+func TestALeaseTakesAChunkUntilHalfOfTheLimitIsUsed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ used, chunk int64 }{{0, 8}, {40, 8}, {60, 1}} { // Ahead is 25, a third of it 8
+		t.Run(fmt.Sprint(tt.used, " of 100"), func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				f := newFake()
+				s := f.instance(t, 1, Options{})
+				q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+				if tt.used > 0 {
+					decideOne(t, f, q, "key", tt.used)
+				}
+				most := int64(0)
+				for range 5 {
+					require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+					time.Sleep(time.Second)
+					most = max(most, s.Stats().Held)
+				}
+				assert.Equal(t, tt.chunk, most)
+				decideOne(t, f, q, "key", 80-tt.used)
+				for range 4 { // the process hears of it when it extends its lease
+					decideOne(t, s, q, "key", 1)
+					time.Sleep(time.Second)
+				}
+				assert.LessOrEqual(t, s.Stats().Held, int64(1), "units that others may need are returned")
+			})
+		})
+	}
+}
+
 func TestAProcessWithoutUnitsIsCountedAsCrowded(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@
 //
 // Redis makes every decision on a key that has at most one event in five seconds. It also decides on an
 // event that costs more than the units that the process holds, and on looks, which cost 0. Refusals are
-// remembered as redisstore says, and have the exact RetryAfter. Remaining is as of the last settlement,
+// remembered as redisstore says, and have the exact RetryAfter. Remaining is as of the last refill,
 // less what this process has spent since.
 //
 // # What is decided exactly
@@ -99,7 +99,7 @@
 // for five seconds, with 24 bytes for each process that holds units. The Redis user needs the same ACL
 // as for redisstore.
 //
-// In a Cluster each key is settled by a call of its own. A node that hangs delays the
-// settlements of all keys until the client's timeout. Set ContextTimeoutEnabled on the client, which
-// bounds the delay to a quarter of a second.
+// In a Cluster each key is refilled by a call of its own. A node that hangs delays the refills of all
+// keys until the client's timeout. Set ContextTimeoutEnabled on the client, which bounds the delay to a
+// quarter of a second.
 package leasestore

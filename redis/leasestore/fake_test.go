@@ -165,37 +165,37 @@ type fakeLedger struct {
 
 func (l fakeLedger) Tag(key string) keyfunc.Digest { return tagOf(key) }
 
-func (l fakeLedger) Settle(_ context.Context, leases []lease) error {
+func (l fakeLedger) Refill(_ context.Context, leases []refill) error {
 	if l.down.Load() {
 		return errDown
 	}
 	l.trips.Add(1)
 	defer time.Sleep(time.Duration(l.lag.Load()) / 2)
 	time.Sleep(time.Duration(l.lag.Load()) / 2)
-	l.settleAt(time.Now().UnixMicro(), leases)
+	l.refillAt(time.Now().UnixMicro(), leases)
 	return nil
 }
 
-// settleAt is what lease.lua does.
-func (l fakeLedger) settleAt(now int64, leases []lease) {
+// refillAt is what lease.lua does.
+func (l fakeLedger) refillAt(now int64, leases []refill) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range leases {
 		e := &leases[i]
-		e.done, e.now = true, now
+		e.done, e.now = true, redisTime(now)
 		name, q := nameOf(e.quota, e.tag), e.quota
 		s, ok := l.states[name]
 		if ok && s.Quota.Limit() != q.Limit() {
 			e.foreign = true
 			if e.back > 0 {
-				l.states[name] = refundTo(q, s, e.back, e.since)
+				l.states[name] = refundTo(q, s, e.back, int64(e.since))
 			}
 			continue
 		}
 		s.Log = slices.Clone(s.Log)
 		s = q.Settle(s, now, units(1, 1)) // which is nothing, at the present
 		if ok && e.back > 0 {
-			s = refundTo(q, s, e.back, e.since)
+			s = refundTo(q, s, e.back, int64(e.since))
 		}
 		others, processes := int64(0), int64(1)
 		for number, h := range l.holders[name] {

@@ -1,5 +1,5 @@
--- Settles leases: each is units of one counter that a process takes ahead, spends on its
--- own, and returns if it does not. What is above this line is store.Lua and quotas.lua. ARGV[1]
+-- Refills what a process holds of each counter: it takes units ahead, spends them on its own, and
+-- returns those that it does not spend. What is above this line is store.Lua and quotas.lua. ARGV[1]
 -- is what ledger.go encodes, and KEYS are, for each lease, the counter and the list of its holders.
 --
 -- A unit is charged when it is granted, so no other process gets it, whatever becomes of its

@@ -40,7 +40,7 @@ type redisLedger struct {
 	warned    sync.Once    // that Redis cannot make leases
 }
 
-// newLedger returns the ledger of a process. Its leases last for life at most, and its trips
+// newLedger returns the ledger of a process. Its refills last for life at most, and its trips
 // end after timeout. All processes together hold no more than percent of what a limit lets pass
 // at once. Nothing is sent twice, because units that are returned twice would be admitted
 // twice.
@@ -60,68 +60,62 @@ func holdersOf(counter string) string { return counter + "::lease:" + format }
 // Tag stands for a key in Redis.
 func (l *redisLedger) Tag(key string) keyfunc.Digest { return l.names.Digest(key) }
 
-// A lease is what is settled about one counter.
-type lease struct {
+// A refill is what is exchanged with Redis about one counter: units back, units wanted, and its answer.
+type refill struct {
 	hash  uint64 // of the entry
 	tag   keyfunc.Digest
 	quota *limiter.Quota
 
-	since int64 // Redis's time when the units that are returned were granted
-	back  int64 // units that are returned
-	keep  int64 // units that are kept, at most
-	want  int64 // units wanted while half of the limit is free
-	need  int64 // units wanted in any case
+	since redisTime // when the units that are returned were granted
+	back  int64     // units that are returned
+	keep  int64     // units that are kept, at most
+	want  int64     // units wanted while half of the limit is free
+	need  int64     // units wanted in any case
 
-	// What Redis says: how many of the units wanted it has charged, and the state then, at
-	// its time now.
-	// done is false if it is not known to have heard of the lease, foreign is true if
+	// Redis's answer. done is false if Redis may not have received the refill. foreign is true if
 	// other limits use the counter too: then nothing is granted.
 	done    bool
 	foreign bool
-	now     int64
-	granted int64
+	now     redisTime
+	granted int64 // and charged
 	state   limiter.State
 }
 
-// leasesInScript bounds how long a script runs: some 6 microseconds for each lease.
-const leasesInScript = 256
+// refillsInScript bounds how long a script runs: some 6 microseconds for each refill.
+const refillsInScript = 256
 
-// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster
-// each lease has a script of its own. If there is an error, Redis may have received
-// leases that are not done: their returned units are returned, and their granted units are
-// lost.
-func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
-	most := leasesInScript
+// Refill sends refills to Redis, in as many scripts as needed, in one pipeline. In a Cluster each refill
+// has a script of its own. If there is an error, Redis may have received refills that are not done: their
+// returned units are returned, and their granted units are lost.
+func (l *redisLedger) Refill(ctx context.Context, refills []refill) error {
+	most := refillsInScript
 	if l.transport.IsSplit() {
 		most = 1
 	}
-	parts := slices.Collect(slices.Chunk(leases, most))
-	runs := make([]*wire.Run, len(parts))
-	encode := func(i int, now int64) *wire.Run {
-		keys, argument := l.encode(parts[i], now)
-		runs[i] = wire.NewRun(leaseScript, keys, argument)
-		return runs[i]
-	}
-	for i := range parts {
-		encode(i, l.clock.Now())
-	}
-	l.transport.Send(ctx, runs...)
-	for range counters.MostCorrections {
-		var again []*wire.Run
-		for i, r := range runs {
-			if now, ok := l.clock.Correct(r.Err()); ok {
-				again = append(again, encode(i, now))
+	chunks := slices.Collect(slices.Chunk(refills, most))
+	runs := make([]*wire.Run, len(chunks))
+	for range 1 + counters.MostCorrections {
+		var due []*wire.Run
+		for i, chunk := range chunks {
+			now, isDue := l.clock.Now(), runs[i] == nil
+			if !isDue {
+				now, isDue = l.clock.Correct(runs[i].Err())
+			}
+			if isDue {
+				keys, argument := l.encode(chunk, now)
+				runs[i] = wire.NewRun(leaseScript, keys, argument)
+				due = append(due, runs[i])
 			}
 		}
-		if len(again) == 0 {
+		if len(due) == 0 {
 			break
 		}
-		l.transport.Send(ctx, again...)
+		l.transport.Send(ctx, due...)
 	}
 	var failed error // the first
 	for i, r := range runs {
 		reply, err := r.Text()
-		if err == nil && !read(reply, parts[i]) {
+		if err == nil && !read(reply, chunks[i]) {
 			err = wire.ErrAnswer
 		}
 		failed = cmp.Or(failed, err)
@@ -140,41 +134,41 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	return err
 }
 
-func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {
+func (l *redisLedger) encode(refills []refill, now int64) (keys []string, argument []byte) {
 	var quotas []*limiter.Quota
-	for i := range leases {
-		if !slices.Contains(quotas, leases[i].quota) {
-			quotas = append(quotas, leases[i].quota)
+	for i := range refills {
+		if !slices.Contains(quotas, refills[i].quota) {
+			quotas = append(quotas, refills[i].quota)
 		}
 	}
-	b := make([]byte, 0, 22+26*len(quotas)+42*len(leases))
-	b = appendCounts(b, len(quotas), len(leases), l.percent)
+	b := make([]byte, 0, 22+26*len(quotas)+42*len(refills))
+	b = appendCounts(b, len(quotas), len(refills), l.percent)
 	b = counters.AppendNumber(b, l.life.Microseconds())
 	b = append(b, l.holder[:]...)
 	b = counters.AppendQuotas(b, quotas, now)
-	for i := range leases {
-		e := &leases[i]
-		name := l.names.Name(e.tag, e.quota)
+	for i := range refills {
+		r := &refills[i]
+		name := l.names.Name(r.tag, r.quota)
 		keys = append(keys, name, holdersOf(name))
-		b = appendCounts(b, slices.Index(quotas, e.quota)+1)
-		for _, n := range [...]int64{e.since, e.back, e.keep, e.want, e.need} {
+		b = appendCounts(b, slices.Index(quotas, r.quota)+1)
+		for _, n := range [...]int64{int64(r.since), r.back, r.keep, r.want, r.need} {
 			b = counters.AppendNumber(b, min(n, 1<<53))
 		}
 	}
 	return keys, b
 }
 
-// read reads the script's reply: its time, and 32 bytes for each lease.
-func read(reply string, leases []lease) bool {
-	if len(reply) != 8+32*len(leases) {
+// read reads the script's reply: its time, and 32 bytes for each refill.
+func read(reply string, refills []refill) bool {
+	if len(reply) != 8+32*len(refills) {
 		return false
 	}
 	now, reply := counters.Number(reply), reply[8:]
-	for i := range leases {
-		e := &leases[i]
+	for i := range refills {
+		r := &refills[i]
 		granted := counters.Number(reply)
-		e.done, e.foreign, e.now, e.granted = true, granted < 0, now, max(0, granted)
-		e.state = limiter.State{Last: counters.Number(reply[8:]), Level: counters.Number(reply[16:]), Prev: counters.Number(reply[24:])}
+		r.done, r.foreign, r.now, r.granted = true, granted < 0, redisTime(now), max(0, granted)
+		r.state = limiter.State{Last: counters.Number(reply[8:]), Level: counters.Number(reply[16:]), Prev: counters.Number(reply[24:])}
 		reply = reply[32:]
 	}
 	return true

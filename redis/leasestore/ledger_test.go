@@ -36,8 +36,8 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 			name := l.names.Name(l.Tag("key"), q)
 			server.MustDo(command[0], name, command[2])
 			before := server.MustDo("DUMP", name)
-			leases := []lease{{tag: l.Tag("key"), quota: q, want: 10, need: 10}}
-			require.NoError(t, l.Settle(t.Context(), leases))
+			leases := []refill{{tag: l.Tag("key"), quota: q, want: 10, need: 10}}
+			require.NoError(t, l.Refill(t.Context(), leases))
 			assert.True(t, leases[0].foreign, "%s, %v", what, a)
 			assert.Zero(t, leases[0].granted, "%s, %v", what, a)
 			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
@@ -61,12 +61,12 @@ func TestALeaseOfACounterAheadOfTheClockIsWhatItsQuotaSays(t *testing.T) {
 				value = counters.AppendNumber(value, n)
 			}
 			require.NoError(t, client.Set(t.Context(), l.names.Name(tag, q), value, time.Minute).Err())
-			leases := []lease{{tag: tag, quota: q, want: 20, need: 20}}
-			require.NoError(t, l.Settle(t.Context(), leases))
+			leases := []refill{{tag: tag, quota: q, want: 20, need: 20}}
+			require.NoError(t, l.Refill(t.Context(), leases))
 			got := leases[0]
-			want := q.Describe(before, got.now, 0, true).Remaining
+			want := q.Describe(before, int64(got.now), 0, true).Remaining
 			assert.Equal(t, min(20, want), got.granted, "%v, %v ahead", a, ahead)
-			assert.Equal(t, want-got.granted, q.Describe(got.state, got.now, 0, true).Remaining, "%v, %v ahead", a, ahead)
+			assert.Equal(t, want-got.granted, q.Describe(got.state, int64(got.now), 0, true).Remaining, "%v, %v ahead", a, ahead)
 		}
 	}
 }

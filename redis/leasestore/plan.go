@@ -87,7 +87,7 @@ func (ps *plans) make(q *limiter.Quota) *plan {
 }
 
 // sameWindow reports whether two of Redis's times are in the same window of p.
-func (p *plan) sameWindow(a, b int64) bool {
-	start, end := p.quota.WindowAt(a)
-	return start <= b && b < end
+func (p *plan) sameWindow(a, b redisTime) bool {
+	start, end := p.quota.WindowAt(int64(a))
+	return start <= int64(b) && int64(b) < end
 }

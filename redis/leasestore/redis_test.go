@@ -76,7 +76,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		ledgers = append(ledgers, ledgerOf(connect(t, server.Addr), 40, life))
 	}
 	ledgers[0].clock.Set(0) // which it is told
-	since := map[int]int64{}
+	since := map[int]redisTime{}
 	granted := 0
 	for step := range 700 {
 		n := random.IntN(3)
@@ -84,14 +84,14 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		if random.IntN(4) == 0 {
 			time.Sleep(time.Duration(random.IntN(int(40 * time.Millisecond))))
 		}
-		var leases []lease
+		var leases []refill
 		for i, q := range quotas {
 			for k := range 3 {
 				if random.IntN(4) > 0 {
 					continue
 				}
 				tag := ledger.Tag(fmt.Sprint(k))
-				leases = append(leases, lease{
+				leases = append(leases, refill{
 					tag: tag, quota: q, since: since[i], back: random.Int64N(5), keep: random.Int64N(10),
 					want: random.Int64N(20), need: random.Int64N(10),
 				})
@@ -100,10 +100,10 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		if len(leases) == 0 {
 			continue
 		}
-		theirs, ours := append([]lease{}, leases...), append([]lease{}, leases...)
-		require.NoError(t, ledger.Settle(t.Context(), theirs))
-		now := theirs[0].now
-		model.settleAt(now, ours)
+		theirs, ours := append([]refill{}, leases...), append([]refill{}, leases...)
+		require.NoError(t, ledger.Refill(t.Context(), theirs))
+		now := int64(theirs[0].now)
+		model.refillAt(now, ours)
 		for i := range ours {
 			q := ours[i].quota
 			require.Equal(t, looks(q, ours[i].state, now), looks(q, theirs[i].state, now), "step %d, %v, %+v", step, q.Limit(), leases[i])
@@ -113,7 +113,7 @@ func TestTheScriptsDoWhatTheFakeOfTheOtherTestsDoes(t *testing.T) {
 		}
 		for i := range quotas {
 			if random.IntN(3) == 0 {
-				since[i] = now
+				since[i] = redisTime(now)
 			}
 		}
 	}

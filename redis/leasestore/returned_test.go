@@ -31,19 +31,19 @@ func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 			redistest.CloseAfter(t, rdb)
 			q := quotaOf(t, name, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
 			ledger := ledgerOf(rdb, 25, life)
-			settle := func(l lease) (lease, error) {
+			settle := func(l refill) (refill, error) {
 				l.tag, l.quota = ledger.Tag("key"), q
-				one := []lease{l}
-				err := ledger.Settle(t.Context(), one)
+				one := []refill{l}
+				err := ledger.Refill(t.Context(), one)
 				return one[0], err
 			}
-			granted, err := settle(lease{want: 20, need: 20})
+			granted, err := settle(refill{want: 20, need: 20})
 			require.NoError(t, err)
 			require.EqualValues(t, 20, granted.granted)
 			exact := redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Deadline: 10 * time.Second}})
 			require.EqualValues(t, 30, decideOne(t, exact, q, "key", 50).Remaining)
 			lose.Store(true)
-			_, err = settle(lease{back: 20, since: granted.now})
+			_, err = settle(refill{back: 20, since: granted.now})
 			require.Error(t, err, "nobody knows whether they were returned")
 			require.EqualValues(t, 50, decideOne(t, exact, q, "key", 0).Remaining)
 		})
@@ -55,14 +55,14 @@ func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
 	server := redistest.Start(t)
 	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.FixedWindow})
 	ledger := ledgerOf(connect(t, server.Addr), 25, life)
-	leases := make([]lease, 1000) // of some scripts
+	leases := make([]refill, 1000) // of some scripts
 	for i := range leases {
-		leases[i] = lease{tag: ledger.Tag(fmt.Sprint(i)), quota: q, want: 20, need: 20}
+		leases[i] = refill{tag: ledger.Tag(fmt.Sprint(i)), quota: q, want: 20, need: 20}
 	}
-	require.NoError(t, ledger.Settle(t.Context(), leases))
-	times := map[int64]bool{}
+	require.NoError(t, ledger.Refill(t.Context(), leases))
+	times := map[redisTime]bool{}
 	for _, l := range leases {
-		require.Equal(t, l.state.Last, l.now, "its state is of that time")
+		require.Equal(t, l.state.Last, int64(l.now), "its state is of that time")
 		times[l.now] = true
 	}
 	assert.Greater(t, len(times), 1)

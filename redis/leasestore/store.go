@@ -23,7 +23,7 @@ import (
 
 // What the package documentation and docs/redis.md say in words.
 const (
-	tick     = 10 * time.Millisecond  // from one settlement of leases to the next
+	tick     = 10 * time.Millisecond  // from one round of refills to the next
 	horizon  = 75 * time.Millisecond  // the demand that is leased ahead
 	hungry   = 200 * time.Millisecond // for how long more is asked for of a key that has run out
 	life     = 5 * time.Second        // of a lease, and of what is known of a key
@@ -31,10 +31,10 @@ const (
 	patience = 250 * time.Millisecond // of a trip in the background
 )
 
-// A ledger is where units are leased: a [redisLedger], or a fake in tests.
+// A ledger grants units and takes them back: a [redisLedger], or a fake in tests.
 type ledger interface {
 	Tag(key string) keyfunc.Digest
-	Settle(ctx context.Context, leases []lease) error
+	Refill(ctx context.Context, refills []refill) error
 }
 
 // Store is a [limiter.Store] that decides in memory, with units that Redis granted in advance.
@@ -51,14 +51,13 @@ type Store struct {
 	once   sync.Once
 	closed atomic.Bool
 
-	round []lease   // that go to Redis at once; only the loop uses this and what follows
+	round []refill  // that go to Redis at once; only the loop uses this and what follows
 	swept time.Time // when entries without requests were last checked
 }
 
 // New returns a Store that counts in Redis, through a client of go-redis for one server, Sentinel or
-// a Cluster. It starts a goroutine that
-// settles leases; [Store.Close] ends it. The Store sends nothing to Redis before the first decision.
-// The caller closes the client.
+// a Cluster. It starts a goroutine that refills what the process holds; [Store.Close] ends it. The Store
+// sends nothing to Redis before the first decision. The caller closes the client.
 func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -87,8 +86,7 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 // leases cannot make.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
-// now returns the time on a clock that only goes forward, in microseconds. It is never 0.
-func (s *Store) now() int64 { return time.Since(s.start).Microseconds() + 1 }
+func (s *Store) now() localTime { return localTime(time.Since(s.start).Microseconds() + 1) }
 
 func (s *Store) hash(p *plan, key string) uint64 {
 	return maphash.String(s.plans.seed, key) ^ p.salt
@@ -144,7 +142,7 @@ func (s *Store) Close() error {
 		s.closed.Store(true)
 		close(s.stop)
 		<-s.ended
-		if err = s.settleAll(); err != nil {
+		if err = s.returnAll(); err != nil {
 			err = fmt.Errorf("leasestore: close: %w", err)
 		}
 		if exact, ok := s.exact.(io.Closer); ok {
@@ -178,7 +176,7 @@ func (s *Store) Stats() Stats {
 		stats.Crowded += sh.crowded
 		stats.Keys += len(sh.entries)
 		for _, e := range sh.entries {
-			stats.Held += e.stock
+			stats.Held += e.hand.units
 		}
 		sh.mu.Unlock()
 	}
