@@ -13,8 +13,8 @@
 // # How it works
 //
 // A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
-// least half of the limit is free, it takes at least 20 units, or a third of [Options].Ahead if that is
-// less, or an equal share of Ahead if more processes hold units. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
+// least half of the limit is free, it takes at least 20 units, or a third of [Options].Ahead, or an
+// equal share of Ahead with the other processes that hold units, whichever is least. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
 // keys that need them, before they run out. It returns units that it does not use: after 2.5 seconds
 // without requests, at once if other processes run short, and all of them when the Store is closed.
 //

@@ -95,7 +95,9 @@ type answer struct {
 	heard             localTime
 }
 
-func (a *answer) state() limiter.State { return limiter.State{Last: a.last, Level: a.level, Prev: a.prev} }
+func (a *answer) state() limiter.State {
+	return limiter.State{Last: a.last, Level: a.level, Prev: a.prev}
+}
 
 // earliest returns a lower bound of Redis's time.
 func (a *answer) earliest(now localTime) redisTime { return a.now + redisTime(max(0, now-a.heard)) }

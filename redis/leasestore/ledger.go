@@ -44,7 +44,8 @@ type redisLedger struct {
 // end after timeout. All processes together hold no more than percent of what a limit lets pass
 // at once. Nothing is sent twice, because units that are returned twice would be admitted
 // twice.
-func newLedger(client redis.UniversalClient, oneTag bool, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
+func newLedger(client redis.UniversalClient, oneTag bool, names counters.Names, percent int,
+	life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
 		names: names, transport: wire.NewTransport(client, oneTag).Within(timeout),
 		percent: percent, life: life,
@@ -127,8 +128,8 @@ func (l *redisLedger) Refill(ctx context.Context, refills []refill) error {
 	var unfit interface{ Unusable() bool }
 	if errors.As(err, &unfit) && unfit.Unusable() {
 		l.warned.Do(func() {
-			cmp.Or(l.log, slog.Default()).Error("weir: Redis cannot make leases: a wrong configuration; until it is fixed, Redis decides each request",
-				"code", "weir-store-unusable", "error", err)
+			cmp.Or(l.log, slog.Default()).Error("weir: Redis cannot make leases: a wrong configuration; "+
+				"until it is fixed, Redis decides each request", "code", "weir-store-unusable", "error", err)
 		})
 	}
 	return err
@@ -168,7 +169,8 @@ func read(reply string, refills []refill) bool {
 		r := &refills[i]
 		granted := counters.Number(reply)
 		r.done, r.foreign, r.now, r.granted = true, granted < 0, redisTime(now), max(0, granted)
-		r.state = limiter.State{Last: counters.Number(reply[8:]), Level: counters.Number(reply[16:]), Prev: counters.Number(reply[24:])}
+		r.state.Last, r.state.Level = counters.Number(reply[8:]), counters.Number(reply[16:])
+		r.state.Prev = counters.Number(reply[24:])
 		reply = reply[32:]
 	}
 	return true
