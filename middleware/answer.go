@@ -64,8 +64,9 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		response.Drain(w, r, true)
 		return
 	}
-	a, seconds := &reply{}, no.seconds()
-	text := v.setRefused(w.Header(), a, no, seconds)
+	a, facts := &reply{}, no.facts(no.seconds())
+	facts.Stop = no.stops(&facts, &v.set.Refusal)
+	text := v.setRefused(w.Header(), a, no, &facts)
 	answers := v.set.Refusal.Answer
 	if t := no.byRule(); t != nil && t.Answer != nil {
 		answers = t.Answer
@@ -85,33 +86,35 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		answered.Begin()
 		response.Drain(w, r, true)
 	case protocol != answer.HTTP:
-		facts := no.facts(seconds)
 		status, body := protocol.Refuse(w.Header(), r, &facts)
 		if status == http.StatusOK {
 			countsAs(w, r, no.answered())
 		}
 		writeBody(w, r, status, body)
 	default:
-		v.write(w, r, no, seconds, a, text)
+		v.write(w, r, no, facts, a, text)
 	}
 }
 
 // setRefused sets the header fields of a refusal. It returns their text.
-func (v *visit) setRefused(h http.Header, a *reply, no *refusal, seconds int64) (text []byte) {
+func (v *visit) setRefused(h http.Header, a *reply, no *refusal, facts *answer.Facts) (text []byte) {
 	text = a.text[:0]
 	if no.limit != nil {
 		text = v.setFields(h, &a.fields, text)
 	}
 	a.cacheControl[0] = "no-store"
 	h["Cache-Control"] = a.cacheControl[:]
-	if seconds > 0 {
+	if facts.Seconds > 0 {
 		from := len(text)
-		text = strconv.AppendInt(text, min(seconds, answer.MostWait), 10)
+		text = strconv.AppendInt(text, facts.Wait(), 10)
 		a.retryAfter[0] = textOf(text[from:])
 		h["Retry-After"] = a.retryAfter[:]
 		if v.set.retryField != "" {
 			h[v.set.retryField] = []string{a.retryAfter[0]}
 		}
+	}
+	if facts.Stop {
+		h["X-Should-Retry"] = []string{"false"}
 	}
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", challenge(no.rule.Key))
@@ -120,8 +123,8 @@ func (v *visit) setRefused(h http.Header, a *reply, no *refusal, seconds int64) 
 }
 
 // write writes Weir's own answer. Its body is behind the text of the fields.
-func (v *visit) write(w http.ResponseWriter, r *http.Request, no *refusal, seconds int64, a *reply, text []byte) {
-	h, format, facts := w.Header(), answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
+func (v *visit) write(w http.ResponseWriter, r *http.Request, no *refusal, facts answer.Facts, a *reply, text []byte) {
+	h, format := w.Header(), answer.Negotiate(r.Header["Accept"])
 	if method := r.Header["Mcp-Method"]; len(method) > 0 {
 		format = answer.ForAgents(format, method[0])
 	}

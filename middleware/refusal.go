@@ -114,6 +114,26 @@ func (no *refusal) facts(seconds int64) answer.Facts {
 	return f
 }
 
+// stops reports whether clients should give up, which they read in X-Should-Retry, given the facts and
+// Config.Refusal.
+func (no *refusal) stops(f *answer.Facts, general *Refusal) bool {
+	longest := general.StopAbove
+	if t := no.byRule(); t != nil {
+		longest = t.StopAbove
+	}
+	switch {
+	case longest <= 0:
+		return false
+	case f.Seconds > 0:
+		return no.retry > longest
+	}
+	switch f.Kind {
+	case answer.AtOnce, answer.DeniedNow, answer.Unavailable: // nobody knows how long
+		return false
+	}
+	return true
+}
+
 // challenge returns the WWW-Authenticate that a 401 must have. Weir knows one key's scheme.
 func challenge(key keyfunc.Func) string {
 	if reflect.ValueOf(key).Pointer() == reflect.ValueOf(keyfunc.Bearer).Pointer() {

@@ -43,6 +43,13 @@ type Refusal struct {
 	// days even with Jitter. Zero: no jitter.
 	Jitter int
 
+	// StopAbove is the longest wait, at most 366 days, that clients should wait out. A refusal with a longer one,
+	// before Jitter, or for which waiting does not help, carries X-Should-Retry: false, for gRPC a negative
+	// pushback; JSON and problem objects then have "retry": false. Many SDKs then return an error at once instead
+	// of waiting for hours. Retry-After stays. That of Config.Refusal is also for bans, 400 and 401. Negative: never,
+	// also where Config.Refusal has one. Zero: never.
+	StopAbove time.Duration
+
 	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After
 	// included. The status is result.Status unless Answer writes another. Nil: a short body in the
 	// format that the client accepts.
@@ -72,6 +79,8 @@ func (r Refusal) Validate() error {
 		"Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
 	reject(r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour, "Refusal.RetryAfter",
 		"is %v: it must be from 0 to 366 days", r.RetryAfter)
+	reject(r.StopAbove > 366*24*time.Hour, "Refusal.StopAbove",
+		"is %v: it must be at most 366 days", r.StopAbove)
 	reject(r.Jitter < 0 || r.Jitter > 100, "Refusal.Jitter",
 		"is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
 	return errors.Join(errs...)
@@ -105,6 +114,7 @@ func (r *Refusal) inherit(general Refusal) {
 	}
 	r.Message = cmp.Or(r.Message, general.Message)
 	r.Jitter = cmp.Or(r.Jitter, general.Jitter)
+	r.StopAbove = cmp.Or(r.StopAbove, general.StopAbove)
 }
 
 func notInURI(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^{|}`+"`", c) }

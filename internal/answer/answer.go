@@ -11,6 +11,7 @@ type Facts struct {
 	Kind     Kind
 	Status   int      // of the answer
 	Seconds  int64    // until a retry may pass; 0: unknown, or waiting does not help. Programs get Wait
+	Stop     bool     // clients should not retry, though they may wait
 	AtOnce   int64    // with the Kind AtOnce: how many requests may be in progress
 	Violated []string // the names of the rules whose limits refuse, as JSON strings
 
@@ -71,7 +72,7 @@ func (f *Facts) appendProblem(b []byte) []byte {
 		}
 		b = append(b, ']')
 	}
-	return append(b, '}')
+	return f.appendEnd(b)
 }
 
 // appendJSON appends an object for clients that did not ask for a problem object.
@@ -80,6 +81,14 @@ func (f *Facts) appendJSON(b []byte) []byte {
 	b = append(f.appendMessage(b, true), '"')
 	if f.Seconds > 0 {
 		b = strconv.AppendInt(append(b, `,"retry_after":`...), f.Wait(), 10)
+	}
+	return f.appendEnd(b)
+}
+
+// appendEnd appends the end of an object of a refusal.
+func (f *Facts) appendEnd(b []byte) []byte {
+	if f.Stop {
+		b = append(b, `,"retry":false`...)
 	}
 	return append(b, '}')
 }

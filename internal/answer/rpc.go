@@ -134,7 +134,9 @@ func (f *Facts) setGRPC(h http.Header) {
 	code, message, pushback := codeOf(f.Status), f.appendMessage(nil, false), int64(-1)
 	details := appendBytes(binary.AppendUvarint([]byte{1 << 3}, code.number), 2, message) // a google.rpc.Status
 	if f.Seconds > 0 {
-		pushback = f.Wait() * 1000
+		if !f.Stop {
+			pushback = f.Wait() * 1000
+		}
 		retry := appendBytes(nil, 1, []byte("type.googleapis.com/"+retryInfo)) // a google.protobuf.Any
 		details = appendBytes(details, 3, appendBytes(retry, 2, f.retryInfo()))
 	}

@@ -188,12 +188,13 @@ type headers struct {
 }
 
 type refusal struct {
-	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny 403 (default), 429 or 503."`
-	Type       string   `yaml:"type" doc:"The type of the problem object (RFC 9457), a URI."`
-	Title      string   `yaml:"title" doc:"Its title."`
-	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
-	Jitter     *percent `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s."`
-	RetryAfter *period  `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
+	Status     *int64     `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny 403 (default), 429 or 503."`
+	Type       string     `yaml:"type" doc:"The type of the problem object (RFC 9457), a URI."`
+	Title      string     `yaml:"title" doc:"Its title."`
+	Message    string     `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
+	Jitter     *percent   `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s."`
+	StopAbove  *stopAbove `yaml:"stop_above" default:"off" doc:"Refusals with a longer wait, or for which waiting does not help, carry X-Should-Retry: false; or off."`
+	RetryAfter *period    `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
 
 type escalate struct {

@@ -60,6 +60,24 @@ func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 	})
 }
 
+func TestAFileSaysWhenClientsGiveUp(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := openText(t, `
+version: 1
+proxies: {trusted: [127.0.0.1]}
+refusal: {stop_above: 1m}
+endpoints:
+  "GET /all": {limit: 1/h}
+  "GET /own": {limit: 1/h, refusal: {stop_above: 2h}}
+  "GET /off": {limit: 1/h, refusal: {stop_above: off}}
+`)
+		for route, want := range map[string]string{"GET /all": "false", "GET /own": "", "GET /off": ""} {
+			s.ask(call{route: route})
+			assert.Equal(t, want, s.ask(call{route: route}).Header.Get("X-Should-Retry"), route)
+		}
+	})
+}
+
 // With all rules off nothing is limited, which is what the file says.
 func TestAllRulesMayBeOff(t *testing.T) {
 	r := parse(t, "version: 1\nglobal: {limit: 3/s, mode: off, key: global}\nendpoints: {\"/*\": {limit: 3/s, mode: off}}\ndefault: [{limit: 3/s, mode: off}, {limit: 5/s, key: user}]\n", rules.Options{})

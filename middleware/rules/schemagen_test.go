@@ -168,6 +168,8 @@ var scalars = map[string]says{
 		"examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000 monthly Europe/Berlin"}},
 	"period": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$",
 		"examples": []any{"60s", "1m", "24h", "30d", 60}},
+	"stopAbove": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(off|" + periodPattern + "|[1-9][0-9_]*)$",
+		"examples": []string{"1m", "off"}},
 	"window": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*|(daily|weekly|monthly|yearly)( .*)?)$",
 		"examples": []any{"60s", "1m", "24h", "30d", 60, "monthly Europe/Berlin"}},
 	"algorithm": {"title": "algorithm", "anyOf": []any{says{"enum": algorithms}, says{"type": "string", "pattern": "^(" + anyCase(algorithms) + ")$"}}},

@@ -49,6 +49,22 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 	return inWords(err)
 }
 
+// stopAbove is a period, or off, which is negative.
+type stopAbove struct{ time.Duration }
+
+func (s *stopAbove) UnmarshalText(text []byte) error {
+	if string(text) == "off" {
+		s.Duration = -1
+		return nil
+	}
+	var p period
+	if err := p.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w, or off", err)
+	}
+	s.Duration = p.Duration
+	return nil
+}
+
 // window is a length, or a day, week, month or year of the calendar.
 type window struct{ of limiter.Limit }
 
