@@ -128,6 +128,7 @@ func (v *visit) write(w http.ResponseWriter, r *http.Request, no *refusal, facts
 	if method := r.Header["Mcp-Method"]; len(method) > 0 {
 		format = answer.ForAgents(format, method[0])
 	}
+	format = no.format(format, &v.set.Refusal)
 	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]
 	var violated [fewLimits]string

@@ -134,6 +134,18 @@ func (no *refusal) stops(f *answer.Facts, general *Refusal) bool {
 	return true
 }
 
+// format returns the format of the body, given that which the client accepts and Config.Refusal.
+func (no *refusal) format(accepted answer.Format, general *Refusal) answer.Format {
+	body := general.Body
+	if t := no.byRule(); t != nil {
+		body = t.Body
+	}
+	if accepted == answer.JSON && body == BodyAI {
+		return answer.AI
+	}
+	return accepted
+}
+
 // challenge returns the WWW-Authenticate that a 401 must have. Weir knows one key's scheme.
 func challenge(key keyfunc.Func) string {
 	if reflect.ValueOf(key).Pointer() == reflect.ValueOf(keyfunc.Bearer).Pointer() {

@@ -50,11 +50,28 @@ type Refusal struct {
 	// also where Config.Refusal has one. Zero: never.
 	StopAbove time.Duration
 
+	// Body is the form of JSON bodies. That of Config.Refusal is also for bans, 400, 401, 503, and rules with Deny.
+	// Zero: that of Config.Refusal, or BodyPlain.
+	Body Body
+
 	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After
 	// included. The status is result.Status unless Answer writes another. Nil: a short body in the
 	// format that the client accepts.
 	Answer func(w http.ResponseWriter, r *http.Request, result Result)
 }
+
+// A Body is a form of the JSON in refusals. Problem objects, text, JSON-RPC, gRPC and Connect do not depend on it.
+type Body uint8
+
+const (
+	// BodyPlain is {"error": code, "message": text, "retry_after": seconds}.
+	BodyPlain Body = iota + 1
+
+	// BodyAI is an error that the SDKs of OpenAI, Anthropic and Stripe parse, with retry_after beside it:
+	// {"type": "error", "error": {"type": "rate_limit_error", "code": ..., "message": ..., "param": null}}. The other
+	// types are permission_error, invalid_request_error, authentication_error and overloaded_error, for a 503.
+	BodyAI
+)
 
 // mostMessage bounds the texts of a Refusal, in bytes.
 const mostMessage = 1000
@@ -81,6 +98,7 @@ func (r Refusal) Validate() error {
 		"is %v: it must be from 0 to 366 days", r.RetryAfter)
 	reject(r.StopAbove > 366*24*time.Hour, "Refusal.StopAbove",
 		"is %v: it must be at most 366 days", r.StopAbove)
+	reject(r.Body > BodyAI, "Refusal.Body", "is %d: there is no such choice", r.Body)
 	reject(r.Jitter < 0 || r.Jitter > 100, "Refusal.Jitter",
 		"is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
 	return errors.Join(errs...)
@@ -92,6 +110,7 @@ func (c *compiler) inherited(at invalid.Place, given Rule) Refusal {
 	if !c.check(at, r.Validate()) {
 		return r
 	}
+	r.Body = cmp.Or(r.Body, c.refusal.Body)
 	if given.Mode != Deny {
 		c.reject(r.RetryAfter != 0, at.Of("Refusal.RetryAfter"),
 			"is %v: it is only for a rule that denies, as a limit computes it", r.RetryAfter)

@@ -14,6 +14,7 @@ const (
 	JSON                  // also for clients that accept anything or send no Accept
 	Text                  // also for text/html, for browsers
 	RPC                   // an error of JSON-RPC, in place of JSON; see ForAgents
+	AI                    // an error that the SDKs of OpenAI and Anthropic parse, in place of JSON
 )
 
 var contentTypes = [...]string{
@@ -21,6 +22,7 @@ var contentTypes = [...]string{
 	JSON:    "application/json",
 	Text:    "text/plain; charset=utf-8",
 	RPC:     "application/json",
+	AI:      "application/json",
 }
 
 // ContentType returns the value of the header field Content-Type.

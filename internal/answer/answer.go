@@ -39,6 +39,8 @@ func Append(b []byte, format Format, f *Facts) []byte {
 		return f.appendJSON(b)
 	case RPC:
 		return f.appendRPC(b)
+	case AI:
+		return f.appendAI(b)
 	}
 	return append(f.appendMessage(b, false), '\n')
 }
@@ -79,10 +81,24 @@ func (f *Facts) appendProblem(b []byte) []byte {
 func (f *Facts) appendJSON(b []byte) []byte {
 	b = append(append(append(b, `{"error":"`...), kinds[f.Kind].code...), `","message":"`...)
 	b = append(f.appendMessage(b, true), '"')
+	return f.appendWait(b)
+}
+
+// appendWait appends the time to wait, and the end of the object.
+func (f *Facts) appendWait(b []byte) []byte {
 	if f.Seconds > 0 {
 		b = strconv.AppendInt(append(b, `,"retry_after":`...), f.Wait(), 10)
 	}
 	return f.appendEnd(b)
+}
+
+// appendAI appends an error as OpenAI and Anthropic have them: the SDKs of both parse it.
+func (f *Facts) appendAI(b []byte) []byte {
+	kind := &kinds[f.Kind]
+	b = append(append(append(b, `{"type":"error","error":{"type":"`...), kind.ai...), `","code":"`...)
+	b = append(append(b, kind.code...), `","message":"`...)
+	b = append(f.appendMessage(b, true), `","param":null}`...)
+	return f.appendWait(b)
 }
 
 // appendEnd appends the end of an object of a refusal.

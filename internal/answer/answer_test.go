@@ -35,6 +35,15 @@ var kinds = map[answer.Kind]struct{ code, message, title, uri string }{
 		"Temporary Reduced Capacity", types + "temporary-reduced-capacity"},
 }
 
+// kindsOfAI has the types of errors that SDKs of both families know.
+var kindsOfAI = map[answer.Kind]string{
+	answer.Quota: "rate_limit_error", answer.Cost: "rate_limit_error", answer.Zero: "rate_limit_error",
+	answer.AtOnce: "rate_limit_error", answer.DeniedNow: "rate_limit_error",
+	answer.Banned: "permission_error", answer.Denied: "permission_error",
+	answer.NoKey: "invalid_request_error", answer.NoCredentials: "authentication_error",
+	answer.Unavailable: "overloaded_error",
+}
+
 const (
 	types       = "https://iana.org/assignments/http-problem-types#"
 	exceeded    = types + "quota-exceeded"
@@ -68,6 +77,18 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		Version string   `json:"jsonrpc"`
 		Error   rpcError `json:"error"`
 	}
+	type aiError struct {
+		Type    string  `json:"type"`
+		Code    string  `json:"code"`
+		Message string  `json:"message"`
+		Param   *string `json:"param"`
+	}
+	type ai struct {
+		Type       string  `json:"type"`
+		Error      aiError `json:"error"`
+		RetryAfter int64   `json:"retry_after,omitempty"`
+		Retry      *bool   `json:"retry,omitempty"`
+	}
 	text, placeholder := rapid.StringMatching(`[ -~äß€😀]{0,12}`), rapid.SampledFrom(placeholders)
 	rapid.Check(t, func(t *rapid.T) {
 		f := answer.Facts{
@@ -98,6 +119,12 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		require.Equal(t, encoded(problem{uri, title, f.Status, message, violated}), string(answer.Append(nil, answer.Problem, &f)))
 		require.Equal(t, encoded(plain{kind.code, message, wait}), string(answer.Append(nil, answer.JSON, &f)))
 		require.Equal(t, message+"\n", string(answer.Append(nil, answer.Text, &f)))
+		stop := f
+		stop.Stop = true
+		object := ai{"error", aiError{kindsOfAI[f.Kind], kind.code, message, nil}, wait, nil}
+		require.Equal(t, encoded(object), string(answer.Append(nil, answer.AI, &f)))
+		object.Retry = new(bool)
+		require.Equal(t, encoded(object), string(answer.Append(nil, answer.AI, &stop)))
 		agents := rpc{Version: "2.0", Error: rpcError{Code: 429, Message: message}}
 		if f.Seconds > 0 {
 			agents.Error.Data = &rpcWait{wait * 1000, wait}

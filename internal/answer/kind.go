@@ -25,21 +25,25 @@ var kinds = [...]struct {
 	title   string
 	code    string // the member "error" of the JSON body
 	message string // of AtOnce: see appendMessage
+	ai      string // the type of the error of AI
 }{
-	Quota: {registry + "quota-exceeded", "Quota Exceeded", "rate_limit_exceeded", "Too many requests."},
+	Quota: {registry + "quota-exceeded", "Quota Exceeded", "rate_limit_exceeded", "Too many requests.", "rate_limit_error"},
 	Cost: {registry + "quota-exceeded", "Quota Exceeded", "rate_limit_exceeded",
-		"The request costs more than the limit ever allows at once."},
-	Zero:   {registry + "quota-exceeded", "Quota Exceeded", "rate_limit_exceeded", "The limit of this client is 0."},
-	AtOnce: {registry + "quota-exceeded", "Quota Exceeded", "concurrency_limit_exceeded", ""},
+		"The request costs more than the limit ever allows at once.", "rate_limit_error"},
+	Zero: {registry + "quota-exceeded", "Quota Exceeded", "rate_limit_exceeded", "The limit of this client is 0.",
+		"rate_limit_error"},
+	AtOnce: {registry + "quota-exceeded", "Quota Exceeded", "concurrency_limit_exceeded", "", "rate_limit_error"},
 
-	Banned:    {"", "Forbidden", "banned", "Requests from this client are not accepted."},
-	Denied:    {"", "Forbidden", "denied", "This request is not accepted."},
-	DeniedNow: {"", "Too Many Requests", "denied", "This request is not accepted now."},
+	Banned:    {"", "Forbidden", "banned", "Requests from this client are not accepted.", "permission_error"},
+	Denied:    {"", "Forbidden", "denied", "This request is not accepted.", "permission_error"},
+	DeniedNow: {"", "Too Many Requests", "denied", "This request is not accepted now.", "rate_limit_error"},
 
 	NoKey: {"", "Bad Request", "key_required",
-		"The request lacks a value that its limits need, such as a user name, an API key or a host, or has several."},
-	NoCredentials: {"", "Unauthorized", "key_required", "The request lacks credentials, such as an API key or a token."},
+		"The request lacks a value that its limits need, such as a user name, an API key or a host, or has several.",
+		"invalid_request_error"},
+	NoCredentials: {"", "Unauthorized", "key_required", "The request lacks credentials, such as an API key or a token.",
+		"authentication_error"},
 
 	Unavailable: {registry + "temporary-reduced-capacity", "Temporary Reduced Capacity", "temporary_reduced_capacity",
-		"The service is temporarily unable to take this request."},
+		"The service is temporarily unable to take this request.", "overloaded_error"},
 }

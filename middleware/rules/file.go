@@ -194,6 +194,7 @@ type refusal struct {
 	Message    string     `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
 	Jitter     *percent   `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s."`
 	StopAbove  *stopAbove `yaml:"stop_above" default:"off" doc:"Refusals with a longer wait, or for which waiting does not help, carry X-Should-Retry: false; or off."`
+	Body       string     `yaml:"body" words:"plain ai" default:"plain" doc:"The form of JSON. ai: an error object that SDKs of AI services parse."`
 	RetryAfter *period    `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
 

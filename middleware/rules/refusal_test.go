@@ -78,6 +78,25 @@ endpoints:
 	})
 }
 
+func TestAFileSaysThatRefusalsAreForAIClients(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := openText(t, `
+version: 1
+proxies: {trusted: [127.0.0.1]}
+refusal: {body: ai}
+endpoints:
+  "GET /all": {limit: 1/h}
+  "GET /own": {limit: 1/h, refusal: {body: plain}}
+`)
+		for route, want := range map[string]string{"GET /all": `{"type":"error","error":{`, "GET /own": `{"error":"rate_limit_exceeded"`} {
+			s.ask(call{route: route})
+			body, err := io.ReadAll(s.ask(call{route: route}).Body)
+			require.NoError(t, err)
+			assert.Contains(t, string(body), want, route)
+		}
+	})
+}
+
 // With all rules off nothing is limited, which is what the file says.
 func TestAllRulesMayBeOff(t *testing.T) {
 	r := parse(t, "version: 1\nglobal: {limit: 3/s, mode: off, key: global}\nendpoints: {\"/*\": {limit: 3/s, mode: off}}\ndefault: [{limit: 3/s, mode: off}, {limit: 5/s, key: user}]\n", rules.Options{})

@@ -143,6 +143,7 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 var (
 	families = map[string]middleware.Dialect{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
 	modes    = map[string]middleware.Mode{"shadow": middleware.Shadow, "deny": middleware.Deny}
+	bodies   = map[string]middleware.Body{"plain": middleware.BodyPlain, "ai": middleware.BodyAI}
 	noKeys   = map[string]middleware.NoKey{"skip": middleware.NoKeySkip, "bad_request": middleware.NoKeyBadRequest, "unauthorized": middleware.NoKeyUnauthorized}
 	outages  = map[string]limiter.Outage{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 )
