@@ -193,10 +193,8 @@ func TestALeaseTakesAChunkUntilHalfOfTheLimitIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ used, chunk int64 }{{0, 8}, {40, 8}, {60, 1}} { // Ahead is 25, a third of it 8
 		t.Run(fmt.Sprint(tt.used, " of 100"), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				f := newFake()
-				s := f.instance(t, 1, Options{})
-				q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+			onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
+				q := quotaOf(t, "rule", longBucket(100))
 				if tt.used > 0 {
 					decideOne(t, f, q, "key", tt.used)
 				}
@@ -267,7 +265,6 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// windows counts admissions in the windows of a limit, by Redis's clock.
 func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
@@ -279,7 +276,6 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 					q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
 					f.lag.Store(int64(seed%2) * int64(20*time.Millisecond))
 					fleet := []*Store{f.instance(t, 1, Options{}), f.instance(t, 2, Options{}), f.instance(t, 3, Options{})}
-					admitted := map[int64]int64{}
 					state := limiter.State{}
 					for range 4000 {
 						time.Sleep(time.Duration(random.IntN(int(4 * time.Millisecond))))
@@ -290,13 +286,9 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 						if !decideOne(t, fleet[random.IntN(3)*random.IntN(2)], q, "key", 1).Allowed {
 							continue
 						}
-						admitted[now/1e6]++
 						after, ok := q.Take(state, now, 1)
 						require.True(t, ok, "the algorithm itself would have refused what was admitted at %d", now)
 						state = after
-					}
-					for window, n := range admitted {
-						assert.LessOrEqual(t, n, int64(100), "in window %d", window)
 					}
 				})
 			})
@@ -379,9 +371,7 @@ func TestWhatNobodyAsksForIsReturnedAndAllOfItByClose(t *testing.T) {
 
 func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{Rules: []string{"login", "queue", "log", "cold"}})
+	onFake(t, Options{Rules: []string{"login", "queue", "log", "cold"}}, func(t *testing.T, f *fake, s *Store) {
 		for name, tt := range map[string]struct {
 			q    *limiter.Quota
 			keys int
@@ -451,9 +441,7 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 
 func TestKeysAreBounded(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{MaxKeys: 1000})
+	onFake(t, Options{MaxKeys: 1000}, func(t *testing.T, f *fake, s *Store) {
 		q := quotaOf(t, "rule", limiter.PerMinute(1000))
 		for i := range 20_000 {
 			decideOne(t, s, q, fmt.Sprint(i), 1)
@@ -468,9 +456,7 @@ func TestKeysAreBounded(t *testing.T) {
 
 func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{Rules: []string{"leased", "too"}})
+	onFake(t, Options{Rules: []string{"leased", "too"}}, func(t *testing.T, f *fake, s *Store) {
 		seed := seeds(t, 1, 1)[0]
 		t.Log("WEIR_SEED", seed)
 		random := rand.New(rand.NewPCG(seed, 1))

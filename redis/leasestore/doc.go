@@ -14,9 +14,10 @@
 //
 // A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
 // least half of the limit is free, it takes at least 20 units, or a third of [Options].Ahead, or an
-// equal share of Ahead with the other processes that hold units, whichever is least. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
-// keys that need them, before they run out. It returns units that it does not use: after 2.5 seconds
-// without requests, at once if other processes run short, and all of them when the Store is closed.
+// equal share of Ahead with the other processes that hold units, whichever is least. It spends the
+// units without asking Redis. Every 10 milliseconds it asks for more units for all keys that need them,
+// before they run out. It returns units that it does not use: after 2.5 seconds without requests, at
+// once if other processes run short, and all of them when the Store is closed.
 //
 // Redis charges a unit when it grants it, and a process spends only granted units. So over a whole run
 // a bucket never admits more than burst + rate x time, and a window never more than its events, even if

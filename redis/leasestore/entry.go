@@ -176,7 +176,8 @@ func (sh *shard) evict() bool {
 	var oldest *entry
 	seen := 0
 	for _, e := range sh.entries { // from a random one
-		if isFree := !e.refilling && e.hand.units == 0 && e.back == 0; isFree && (oldest == nil || e.demand.touched < oldest.demand.touched) {
+		isFree := !e.refilling && e.hand.units == 0 && e.back == 0
+		if isFree && (oldest == nil || e.demand.touched < oldest.demand.touched) {
 			oldest = e
 		}
 		if seen++; seen == inReach {

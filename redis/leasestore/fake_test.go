@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
@@ -252,6 +253,19 @@ func (f *fake) instanceUnder(t testing.TB, number int, o Options, policy failove
 	s := newStore(failover.Must(failover.New(f, policy)), fakeLedger{f, number, int64(o.Ahead)}, o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// onFake runs a test of one process, at each phase of the windows in turn.
+func onFake(t *testing.T, o Options, test func(t *testing.T, f *fake, s *Store)) {
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		test(t, f, f.instance(t, 1, o))
+	})
+}
+
+// longBucket refills nothing while a test runs.
+func longBucket(events int64) limiter.Limit {
+	return limiter.Limit{Events: events, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket}
 }
 
 // empty is what FLUSHALL does, and a restart without persistence.

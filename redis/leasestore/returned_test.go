@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -29,7 +28,7 @@ func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.CloseAfter(t, rdb)
-			q := quotaOf(t, name, limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+			q := quotaOf(t, name, longBucket(100))
 			ledger := ledgerOf(rdb, 25, life)
 			settle := func(l refill) (refill, error) {
 				l.tag, l.quota = ledger.Tag("key"), q
@@ -70,9 +69,7 @@ func TestEveryLeaseHasTheTimeOfItsOwnScript(t *testing.T) {
 
 func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
+	onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Second, Algorithm: limiter.FixedWindow})
 		time.Sleep(700 * time.Millisecond)
 		for range 6 {
@@ -101,9 +98,7 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 
 func TestUnitsThatAWindowsEndLeavesUnspentAreReturnedToIt(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
+	onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
 		q := quotaOf(t, "rule", limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: limiter.SlidingCounter})
 		untilEnd := func() time.Duration { return time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)) }
 		time.Sleep(untilEnd() + time.Minute - time.Second)
@@ -118,10 +113,8 @@ func TestUnitsThatAWindowsEndLeavesUnspentAreReturnedToIt(t *testing.T) {
 
 func TestAResetDuringASettlementHandsOutOneBurst(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
-		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+	onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
+		q := quotaOf(t, "rule", longBucket(100))
 		charge := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 		f.lag.Store(int64(60 * time.Millisecond))
 		for f.inRedis(t, q) <= 10 { // until Redis has granted units, and its answer is on the way

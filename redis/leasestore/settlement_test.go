@@ -188,9 +188,7 @@ func (f *fake) inRedis(t testing.TB, q *limiter.Quota) int64 {
 func TestWhatALeasedEventCostIsSettledInRedis(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow} {
-		phase.Test(t, func(t *testing.T) {
-			f := newFake()
-			s := f.instance(t, 1, Options{})
+		onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
 			q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: a})
 			used := warmUp(t, s, q)
 			d := decideOne(t, s, q, "key", 5)
@@ -213,10 +211,8 @@ func TestWhatALeasedEventCostIsSettledInRedis(t *testing.T) {
 
 func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
-		q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+	onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
+		q := settlingQuota(t, longBucket(1000))
 		warmUp(t, s, q)
 		more, less := decideOne(t, s, q, "key", 5), decideOne(t, s, q, "key", 5)
 		time.Sleep(time.Minute)
@@ -235,9 +231,7 @@ func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
 func TestUnitsOfAWindowThatHasEndedAreNotRefundedToTheNext(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.FixedWindow} {
-		phase.Test(t, func(t *testing.T) {
-			f := newFake()
-			s := f.instance(t, 1, Options{})
+		onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
 			q := settlingQuota(t, limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: a})
 			nextWindow := func() {
 				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
@@ -277,9 +271,7 @@ func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 	for _, o := range []Options{
 		{}, {Ahead: mostAhead}, {Rules: []string{"rule"}},
 	} {
-		phase.Test(t, func(t *testing.T) {
-			f := newFake()
-			s := f.instance(t, 1, o)
+		onFake(t, o, func(t *testing.T, f *fake, s *Store) {
 			many, few := quotaOf(t, "rule", limiter.PerHour(12)), quotaOf(t, "rule", limiter.PerHour(10))
 			admitted := map[*limiter.Quota]int{}
 			var last limiter.Decision
@@ -308,10 +300,8 @@ func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 // Units in hand stay charged when another release writes the counter: they may be spent, and return otherwise.
 func TestUnitsInHandReturnOnceTheCounterIsAnotherLimits(t *testing.T) {
 	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s := f.instance(t, 1, Options{})
-		long := limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket}
+	onFake(t, Options{}, func(t *testing.T, f *fake, s *Store) {
+		long := longBucket(1000)
 		lower := long
 		lower.Events = 500
 		q := quotaOf(t, "rule", long)
@@ -328,9 +318,7 @@ func TestUnitsInHandReturnOnceTheCounterIsAnotherLimits(t *testing.T) {
 func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {Rules: []string{"api", "api.3600"}}} {
-		phase.Test(t, func(t *testing.T) {
-			f := newFake()
-			s := f.instance(t, 1, o)
+		onFake(t, o, func(t *testing.T, f *fake, s *Store) {
 			family, err := limiter.NewQuotas("api", "", limiter.All(limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket), limiter.Limit{Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog}))
 			require.NoError(t, err)
 			alone := quotaOf(t, "api", limiter.PerDay(10_000))
@@ -368,8 +356,8 @@ func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
 					phase.Test(t, func(t *testing.T) {
 						f := newFake()
 						s := f.instance(t, 1, Options{Rules: []string{"rule"}}) // so that Redis is asked about the other
-						q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
-						cold := quotaOf(t, "cold", limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+						q := settlingQuota(t, longBucket(1000))
+						cold := quotaOf(t, "cold", longBucket(1000))
 						var d limiter.Decision
 						var err error
 						used, byPolicy := int64(0), int64(0)
