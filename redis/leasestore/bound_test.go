@@ -251,7 +251,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
 			time.Sleep(30 * time.Millisecond)
 		}
-		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: limiter.Charge{Quota: q, Key: "key", Cost: 1<<63 - 1}}}))
+		require.NoError(t, settled(t, s, q, 1<<63-1, limiter.Decision{}, 0))
 		time.Sleep(time.Second)
 		require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining)
 		admitted := 0

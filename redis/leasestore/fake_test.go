@@ -229,7 +229,8 @@ func (l fakeLedger) refillAt(now int64, leases []refill) {
 
 // units is a refund of n units that were taken at that time.
 func units(n, at int64) limiter.Settlement {
-	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Decision: limiter.Decision{Receipt: limiter.Receipt{At: at}}}}
+	d := limiter.Decision{Receipt: limiter.Receipt{At: at}}
+	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Decision: d}}
 }
 
 // refundTo returns units to the window that they were taken from, of a state at the present.

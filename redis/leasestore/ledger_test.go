@@ -28,7 +28,9 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	l := ledgerOf(client, 50, time.Minute)
 	for what, command := range map[string][]string{
-		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "57 bytes of text": {"SET", "@", strings.Repeat("x", 57)},
+		"a list":           {"RPUSH", "@", "a"},
+		"text":             {"SET", "@", "text"},
+		"57 bytes of text": {"SET", "@", strings.Repeat("x", 57)},
 	} {
 		for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow} {
 			server.MustDo("FLUSHALL")

@@ -123,7 +123,6 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 						policies := s.last.Sub(down).Seconds()
 						require.Less(t, policies, 8.5, "the policies are no longer in force")
 
-						t.Logf("%.0f above the limit, %.0f in the worst interval, of a burst of %d", s.all.above(), s.all.worst(), lossBurst)
 						perProcess := (lossBurst + lossBurst*policies) / float64(replicas)
 						for process := range s.fleet {
 							assert.LessOrEqual(t, float64(s.locally[process]), perProcess, "the share of a process")
@@ -138,7 +137,8 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 						assert.LessOrEqual(t, s.all.above(), forgotten+beyond, "over the whole time")
 						assert.LessOrEqual(t, s.all.worst(), forgotten+beyond+lossAhead, "over the worst interval")
 						if replicas == lossProcesses {
-							// Locally a burst, which is owed to Redis. Some go on locally until all have heard. An emptied Redis forgets a burst.
+							// Locally a burst, which is owed to Redis. Some processes go on locally until they have
+							// heard. An emptied Redis forgets a burst.
 							heard := s.under.ProbeEvery.Seconds()
 							assert.LessOrEqual(t, s.all.worst(), forgotten+lossBurst*(1+heard)+lossAhead)
 							assert.Greater(t, s.all.worst(), 0.8*lossBurst, "the bound is come near to")

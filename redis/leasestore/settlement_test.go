@@ -307,7 +307,8 @@ func TestUnitsInHandReturnOnceTheCounterIsAnotherLimits(t *testing.T) {
 		q := quotaOf(t, "rule", long)
 		warmUp(t, s, q)
 		used := f.inRedis(t, q) - s.Stats().Held
-		require.True(t, decideOne(t, f, quotaOf(t, "rule", lower), "key", 1).Allowed, "by another process, which has the new rules")
+		other := decideOne(t, f, quotaOf(t, "rule", lower), "key", 1)
+		require.True(t, other.Allowed, "another process has the new rules")
 		require.True(t, decideOne(t, s, q, "key", 1).Allowed)
 		time.Sleep(2 * life)
 		assert.Zero(t, s.Stats().Held)
@@ -319,7 +320,10 @@ func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {Rules: []string{"api", "api.3600"}}} {
 		onFake(t, o, func(t *testing.T, f *fake, s *Store) {
-			family, err := limiter.NewQuotas("api", "", limiter.All(limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket), limiter.Limit{Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog}))
+			family, err := limiter.NewQuotas("api", "", limiter.All(
+				limiter.PerDay(10_000).With(limiter.TokenBucket), limiter.PerHour(300).With(limiter.TokenBucket),
+				limiter.Limit{Events: 5, Per: 365 * 24 * time.Hour, Algorithm: limiter.SlidingLog},
+			))
 			require.NoError(t, err)
 			alone := quotaOf(t, "api", limiter.PerDay(10_000))
 			var charges []limiter.Charge
