@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -94,4 +95,42 @@ func TestAConnectionThatIsMadeAnewCountsAgainstNoBreaker(t *testing.T) {
 	assert.Positive(t, refused)
 	assert.False(t, store.Stats().Degraded)
 	assert.LessOrEqual(t, store.Stats().Failures, uint64(1), "the first call may find a connection that is dead")
+}
+
+// A network that drops all packets answers no dial, and the store goes on dialling.
+func TestDialsWithoutAnAnswerOpenTheBreaker(t *testing.T) {
+	for _, hadOne := range []bool{false, true} {
+		t.Run(fmt.Sprint("after a connection: ", hadOne), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			var drops atomic.Bool
+			client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{
+				Addr: server.Addr, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if drops.Load() {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				},
+			}))
+			store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Logger: slog.New(slog.DiscardHandler)}})
+			l := closedRule(t, store)
+			if hadOne {
+				_, err := l.Allow(t.Context(), "key")
+				require.NoError(t, err)
+			}
+			drops.Store(true)
+			server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			redistest.Await(t, "the breaker to open", func() bool {
+				_, err := l.Allow(t.Context(), "key")
+				require.ErrorIs(t, err, failover.ErrUnavailable)
+				return store.Stats().Degraded
+			})
+			drops.Store(false)
+			redistest.Await(t, "Redis to decide again", func() bool {
+				_, err := l.Allow(t.Context(), "key")
+				return err == nil
+			})
+		})
+	}
 }

@@ -29,8 +29,8 @@ type pipe struct {
 	inFlight []*batch            // at most places
 	trip     time.Duration       // how long a round trip takes; 0: not known
 	healthy  bool                // the latest batch to end had an answer
-	refused  bool                // the server refused a connection
-	reaching bool                // whether it does is being found out
+	refused  bool                // the latest dial failed, and there was no answer since
+	reaching bool                // whether the server can be reached is being found out
 	reached  time.Time           // when that last began
 	started  time.Time           // the latest batch
 	watch    *time.Timer         // runs look
@@ -176,6 +176,7 @@ func (p *pipe) run(b *batch) {
 		p.inFlight = slices.Delete(p.inFlight, i, i+1)
 		b.settled(func(name string) { delete(p.settling, name) })
 		if p.healthy = answered; answered {
+			p.refused = false
 			p.measure(took)
 		}
 		p.startNext(nil)
@@ -318,7 +319,8 @@ func (p *pipe) expire(now time.Time) (gone []*call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	patience := p.patience()
-	isConnecting := p.reaching && now.Sub(p.reached) < p.first // a dial takes that long, and the server may be well
+	// A dial takes as long as first, and the server may be well. If the dial before failed, it is not.
+	isConnecting := p.reaching && !p.refused && now.Sub(p.reached) < p.first
 	leave := func(c *call) {
 		if now.Sub(c.since) < patience || !c.state.CompareAndSwap(waiting, left) {
 			return
