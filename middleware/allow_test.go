@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -119,4 +120,31 @@ func TestAllowLeavesTheBodyToTheHandler(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, `{"account":"jane"}`, string(body))
 	}).ServeHTTP(w, httptest.NewRequest("POST", "/login", strings.NewReader(`{"account":"jane"}`)))
+}
+
+// A value that was seen makes it ask the store again.
+func TestAllowChargesNoOtherRuleIfTheRulesChangeMeanwhile(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		config := middleware.Config{Rules: []middleware.Rule{
+			{Name: "all", Key: keyfunc.Global, Limit: perHour(5)},
+			{Name: "login", Key: keyfunc.Header("X-User"), Distinct: keyfunc.Header("X-Value"), Limit: perHour(5), NoKey: middleware.NoKeySkip},
+		}}
+		var l *middleware.RateLimit
+		changes := false
+		config.Store = &spy{fails: func(context.Context, []limiter.Charge) error {
+			if changes {
+				changes = false
+				return l.Reconfigure(config)
+			}
+			return nil
+		}}
+		l = limited(t, config)
+		for i := range 2 { // the second value was seen
+			changes = i == 1
+			assert.True(t, l.Allow(httptest.NewRecorder(), request(header("X-Value", "1")), "login", "ann"))
+		}
+		found, err := l.Peek(t.Context(), "all", "")
+		require.NoError(t, err)
+		assert.Equal(t, int64(5), found[0].Remaining)
+	})
 }

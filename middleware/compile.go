@@ -314,7 +314,11 @@ func (r *rule) newFamily(info RuleInfo) (*family, error) {
 		if i == 0 {
 			shown = r.Name // also if it has AtOnce alone
 		}
-		f.rates = append(f.rates, f.newMeter(quota, shown))
+		if m := f.newMeter(quota, shown); quota.InFlight() {
+			f.slots = append(f.slots, m)
+		} else {
+			f.rates = append(f.rates, m)
+		}
 	}
 	for i := range features {
 		complete := features[i].family

@@ -727,3 +727,29 @@ func TestResetLeavesThoseInProgressTheirSlots(t *testing.T) {
 		assert.Zero(t, inProgress(t, d.l, "exports", client))
 	})
 }
+
+func TestARuleThatChargesAfterwardsTakesItsSlots(t *testing.T) {
+	for name, rule := range map[string]middleware.Rule{
+		"counts":    {Limit: limiter.All(plenty, limiter.AtOnce(1)), Counts: middleware.Statuses(401).Afterwards()},
+		"reserve":   {Limit: limiter.All(plenty, limiter.AtOnce(1)), Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)},
+		"WithLimit": {Limit: plenty, Counts: middleware.Statuses(401).Afterwards()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule.Name, rule.Key = "r", keyfunc.Header("X-User")
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+			ask := func() *http.Request {
+				r := request(header("X-User", "ann"))
+				ctx, err := middleware.WithLimit(r.Context(), "r", limiter.All(plenty, limiter.AtOnce(1)))
+				require.NoError(t, err)
+				return r.WithContext(ctx)
+			}
+			during := 0
+			h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				during = serve(l.Handler(ok), ask()).Code
+			}))
+			assert.Equal(t, 200, serve(h, ask()).Code)
+			assert.Equal(t, 429, during, "the slot is taken")
+			assert.Equal(t, 200, serve(l.Handler(ok), ask()).Code, "the slot is free again")
+		})
+	}
+}

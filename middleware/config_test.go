@@ -101,6 +101,7 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		`Overrides.Counts is 401: a leaky-bucket cannot have it`:                    {Key: constant, Counts: middleware.Statuses(401), Overrides: map[string]middleware.Override{"secret": {Limit: leaky}}},
 		`Distinct is set, and the limit is 100/1h, 1/1m: it must be a single limit`: {Distinct: constant, Limit: limiter.All(hour, limiter.PerMinute(1))},
 		`Distinct is set, and the limit is`:                                         {Distinct: constant, Limit: limiter.All(hour, limiter.AtOnce(1))},
+		`Distinct is set, and the limit is 1 at once: it must be a single limit`:    {Distinct: constant, Limit: limiter.AtOnce(1)},
 		`: it must be a single limit, and not a leaky-bucket`:                       {Distinct: constant, Limit: leaky},
 		`Overrides.Distinct is set`:                                                 {Key: constant, Distinct: constant, Overrides: map[string]middleware.Override{"secret": {Limit: leaky}}},
 		`Cost is set, and a new distinct value costs one unit`:                      {Distinct: constant, Cost: middleware.Units(2)},

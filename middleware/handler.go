@@ -185,10 +185,10 @@ func (v *visit) begin() (exempt bool, no *refusal) {
 }
 
 // charge takes a request that has met its rules through the phases decide and admit. If the rules change while it
-// waits, it begins again.
+// waits for a slot, it begins again.
 func (v *visit) charge() (exempt bool, no *refusal) {
 	for again := true; again && no == nil && !exempt; {
-		if again, no = v.decide(); again && v.isOutdated() {
+		if again, no = v.decide(); again && v.slots.place != nil && v.isOutdated() {
 			v.restart()
 			exempt, no = v.begin()
 		}

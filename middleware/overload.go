@@ -101,9 +101,10 @@ type overloadSlot struct {
 
 func (s *overloadSlot) leave() {
 	s.mu.Lock()
+	left := s.ended
 	s.ended = true
 	s.mu.Unlock()
-	if s.Slot != nil {
+	if s.Slot != nil && !left {
 		s.Slot.Leave()
 	}
 }

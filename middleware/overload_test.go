@@ -185,3 +185,27 @@ func TestAllowTakesNoSlot(t *testing.T) {
 type incomparable struct{ _ []int }
 
 func (incomparable) Admit(*http.Request) (middleware.Slot, time.Duration) { return nil, 0 }
+
+// A bansMeanwhile has slots, and bans a client while it waits for one.
+type bansMeanwhile struct {
+	*counting
+	ban func()
+}
+
+func (b *bansMeanwhile) Admit(r *http.Request) (middleware.Slot, time.Duration) {
+	b.ban()
+	return b.counting.Admit(r)
+}
+
+func TestASlotIsLeftOnceIfTheObserverPanics(t *testing.T) {
+	room := roomFor(1)
+	o := &bansMeanwhile{counting: room}
+	config := middleware.Config{Rules: one, Overload: o, Observer: observer(func(*middleware.Observation) { panic("boom") })}
+	l := limited(t, config)
+	o.ban = func() {
+		config.Bans.Deny = always
+		require.NoError(t, l.Reconfigure(config))
+	}
+	assert.Panics(t, func() { serve(l.Handler(ok), request()) })
+	assert.EqualValues(t, 1, room.left.Load())
+}

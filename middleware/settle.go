@@ -68,7 +68,12 @@ func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
 
 // countsAnswers reports whether a rule that applies goes by the status of the answer.
 func (v *visit) countsAnswers() bool {
-	return slices.ContainsFunc(v.met, func(m met) bool { return m.rule.Counts.given })
+	for i := range v.met { // no copy: Settle may write to a met at the same time
+		if v.met[i].rule.Counts.given {
+			return true
+		}
+	}
+	return false
 }
 
 // settleAll settles the charges of the request, whose answer has that status.

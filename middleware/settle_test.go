@@ -641,3 +641,16 @@ func TestWhatFailOpenAdmitsHasNothingToSettle(t *testing.T) {
 		})
 	}
 }
+
+func TestCountAsAndSettleMayBeCalledAtOnce(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "reserve", Key: keyfunc.Global, Limit: plenty, Cost: middleware.Reserve(func(*http.Request) int64 { return 2 })},
+		{Name: "counts", Key: keyfunc.Global, Limit: plenty, Counts: middleware.StatusClass(2)},
+	}})
+	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, middleware.Settle(r.Context(), "reserve", 1)) })
+		wg.Go(func() { assert.NoError(t, middleware.CountAs(r.Context(), 404)) })
+		wg.Wait()
+	})), request())
+}

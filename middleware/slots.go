@@ -29,17 +29,10 @@ var atOnce = feature{
 		alone(r.Counts.after, "Afterwards")
 	},
 	family: func(f *family) (needed bool, err error) {
-		rates := f.rates[:0:0]
-		for _, m := range f.rates {
-			if !m.quota.InFlight() {
-				rates = append(rates, m)
-				continue
-			}
+		for _, m := range f.slots {
 			m.unit, m.most, m.open = concurrentUnit, 1, true
 			m.member += m.unit
-			f.slots = append(f.slots, m)
 		}
-		f.rates = rates
 		if _, f.queue, _ = limiter.Split(f.info.Limit); f.rule.shadow {
 			f.queue.Waiting = 0 // nobody waits
 		}
