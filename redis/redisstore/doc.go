@@ -89,7 +89,8 @@
 // A decision waits for the deadline at most, so Redis may be 40 milliseconds away. Until a server has answered for
 // the first time, a decision waits longer, for a second or DialTimeout, whichever is less, unless the server
 // refuses connections. [Store.Connect] makes the first connection before the first request. If making a connection
-// takes longer than its decisions wait, it is still made, for later decisions, and meanwhile opens no breaker.
+// takes longer than its decisions wait, it is still made, for later decisions, and meanwhile opens no breaker, unless
+// dialling fails or takes more than a second.
 //
 // If a node of a Cluster is down, OnOutage decides only on the keys of that node. A rule whose key is
 // on another node is enforced as usual, also in requests that have a rule on the node that is down.

@@ -240,8 +240,8 @@ func (h *slots) correct(c *limiter.Charge) {
 	defer h.mu.Unlock()
 	if c.Cost > 0 {
 		h.token++
-		t := &tokens{first: h.token, n: c.Cost}
-		h.token += c.Cost
+		t := &tokens{first: h.token, n: min(c.Cost, mostSlots)} // Redis adds them one by one
+		h.token += t.n
 		of := h.holding(name, tag, c.Quota)
 		of.tokens = append(of.tokens, t)
 		h.send(of, renew, []*tokens{t}, func(bool) {})
