@@ -63,6 +63,10 @@ type progress struct{ requests, waiting atomic.Int64 }
 
 // before makes the request wait if others come first. If it lacks more than slots, the store decides without these.
 func (s *slots) before(v *visit) (again bool, no *refusal) {
+	if s.aside != nil { // and another feature asks again
+		s.aside = nil
+		v.setSlotCosts(1)
+	}
 	first := s.occupied(v)
 	if first == nil {
 		return false, nil
