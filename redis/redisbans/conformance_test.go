@@ -310,6 +310,7 @@ func TestBansInRedisKeepTheClaims(t *testing.T) {
 		for _, tt := range banClaims {
 			t.Run(fmt.Sprint(tt.claim, secret), func(t *testing.T) {
 				server.MustDo("FLUSHALL")
+				awaitNobody(t, client)
 				list := readList(t, client, redisbans.Options{MaxBans: tt.max, Secret: []byte(secret)})
 				id := func(key string) string { return keyfunc.NewDigester([]byte(secret)).Digest(key).String() }
 				tt.check(t, banWorld{list, func(d time.Duration) { passInRedis(t, server, d, list) }, id})
