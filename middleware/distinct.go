@@ -36,14 +36,25 @@ var distinct = feature{
 		f.values = append(f.values, m)
 		return true, nil
 	},
+	before: func(v *visit) (again bool, no *refusal) {
+		if v.forgot { // just now
+			v.forgot = false
+			return false, nil
+		}
+		for _, m := range v.seen { // the request has waited: the value may have expired
+			m.units, m.Cost = 1, min(1, m.atOnce)
+		}
+		v.seen = v.seen[:0]
+		return false, nil
+	},
 	looked: func(v *visit) {
 		v.forgetSeen(func(m *met) bool { return m.Decision.Counted() && m.Decision.Remaining <= 0 })
 	},
 	after: func(v *visit) (again bool, no *refusal) {
-		again = v.err == nil && v.forgetSeen(func(m *met) bool {
+		v.forgot = v.err == nil && v.forgetSeen(func(m *met) bool {
 			return !m.Decision.Allowed || m.Cost == 0 && m.Decision.Counted() && m.Decision.Remaining <= 0
 		})
-		return again, nil
+		return v.forgot, nil
 	},
 }
 
@@ -89,9 +100,11 @@ func (v *visit) forgetSeen(isSeen func(*met) bool) (found bool) {
 		v.refund((*met).took)
 		found = true
 		m.units, m.Cost = 0, 0
+		v.seen = append(v.seen, m)
 		for j := range v.limits {
 			if of := &v.met[j]; of.family == m.family && !m.Decision.Overflow {
 				of.units, of.Cost = 0, 0
+				v.seen = append(v.seen, of)
 			}
 		}
 	}

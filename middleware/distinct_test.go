@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -212,5 +214,37 @@ func TestAValueIsSeenOnlyWhenARequestWithItHasCounted(t *testing.T) {
 			require.NotNil(t, again, "which has counted, and costs nothing")
 			again(401)
 		}
+	})
+}
+
+// While a request waits for a slot, a value that was seen may expire.
+func TestAValueThatExpiresInAQueueIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			tries(limiter.PerMinute(3).With(limiter.SlidingLog)),
+			{Name: "slots", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(2, 10*time.Minute)},
+		}})
+		end := make(chan bool)
+		h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+		var wait sync.WaitGroup
+		ask := func(user string) {
+			wait.Go(func() { serve(h, request(header("X-Client", "a"), header("X-User", user))) })
+			synctest.Wait()
+		}
+		left := func() int64 {
+			used, err := l.Peek(t.Context(), "tries", "header:X-Client:a")
+			require.NoError(t, err)
+			return used[0].Remaining
+		}
+		ask("u")
+		ask("u") // which was seen
+		require.EqualValues(t, 2, left())
+		time.Sleep(2 * time.Minute)
+		require.EqualValues(t, 3, left())
+		end <- true
+		synctest.Wait()
+		assert.EqualValues(t, 2, left(), "it is new again")
+		end <- true
+		wait.Wait()
 	})
 }

@@ -80,6 +80,8 @@ type state struct {
 	ban      bans.Ban        // that refuses the request
 	given    *contextLimit   // by WithLimit; nil: none
 	skipped  *rule           // the last rule with NoKeySkip that skipped the request
+	seen     []*met          // what costs nothing, as a value of Distinct was seen
+	forgot   bool            // its cost since the store was asked
 	shadowed []*rule         // in shadow, which would have refused the request before its decision
 	asking   context.Context // for the store; nil: the request's
 	elapsed  time.Duration   // in the store, if the observer wants it
