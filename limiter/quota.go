@@ -250,7 +250,7 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, with
 	return from, u, log
 }
 
-// wait returns in how many microseconds n units of q fit, and in how many no unit is used. from wrote u.
+// wait returns the microseconds until n units fit under q, and until no unit is used. The quota from wrote u.
 func (q *Quota) wait(from *Quota, u usage, log []Entry, n int64) (fit, reset int64) {
 	if from == q {
 		return q.algorithm.wait(q, u, log, n)

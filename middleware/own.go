@@ -94,8 +94,7 @@ func (g *contextLimit) of(rule string) *contextLimit {
 	return g
 }
 
-// ownLimits returns the limits of a client with that key: its own, or those of its tier. It refuses a client whose own
-// limit is 0 or invalid.
+// ownLimits returns the client's own limits, or else ofTier. It refuses a client whose own limit is 0 or invalid.
 func (v *visit) ownLimits(ofTier *family, key string, class keyfunc.Class) (f *family, no *refusal) {
 	f = ofTier
 	if override := ofTier.overrides[key]; override != nil && class != keyfunc.InDoubt {
@@ -158,7 +157,7 @@ func (m *met) endWithOverride(now time.Time) {
 // mostOwn bounds the own limits that are kept of a rule in a tier, and the keys' different overrides.
 const mostOwn = 4096
 
-// familyFor returns limits like those of a tier for another Allowance, or why the rule cannot have them.
+// familyFor returns ofTier with another Allowance, or why the rule cannot have it.
 func (set *ruleset) familyFor(ofTier *family, l limiter.Allowance) (*family, error) {
 	if l == ofTier.info.Limit {
 		return ofTier, nil
@@ -173,7 +172,7 @@ func (set *ruleset) familyFor(ofTier *family, l limiter.Allowance) (*family, err
 	return f, f.err
 }
 
-// compileOwn returns limits like those of a tier for another Allowance, which the store may refuse.
+// compileOwn compiles ofTier with another Allowance, which the store may refuse.
 func (set *ruleset) compileOwn(ofTier *family, l limiter.Allowance) (*family, error) {
 	r, info := ofTier.rule, *ofTier.info
 	info.Limit, info.Own = l, true

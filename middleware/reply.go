@@ -50,8 +50,8 @@ type Refusal struct {
 	// also where Config.Refusal has one. Zero: never.
 	StopAbove time.Duration
 
-	// Body is the form of JSON bodies. That of Config.Refusal is also for bans, 400, 401, 503, and rules with Deny.
-	// Zero: that of Config.Refusal, or BodyPlain.
+	// Body is the form of JSON bodies. In Config.Refusal it also applies to bans, 400, 401, 503, and rules with Deny.
+	// Zero: the Body of Config.Refusal, or BodyPlain.
 	Body Body
 
 	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After

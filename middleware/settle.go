@@ -237,9 +237,9 @@ func (v *visit) sayCost(rule *rule, n int64) error {
 const unseenMark = "Weir-Unseen"
 
 // markUnseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing by their
-// rules with Reserve. They find the mark if the refusal was written to the writer that they passed on, or to one that
-// http.TimeoutHandler copies to it. A handler that calls a limiter with a request and a writer of its own may have done
-// work.
+// rules with Reserve. They find the mark if the refusal was written to the writer that they passed on, or to the writer
+// of a http.TimeoutHandler, which is copied to it. A handler that calls a limiter with a request and a writer of its own
+// may have done work.
 func markUnseen(w http.ResponseWriter, r *http.Request) {
 	for v := visitOf(r.Context()); v != nil; v = visitOf(v.Context) {
 		if h := w.Header(); v.costs.header != nil && (v.isOf(r) || isSame(h, v.costs.header)) {

@@ -140,7 +140,7 @@ func (s *slots) giveUp(v *visit, slot *met, err error) (no *refusal) {
 	return nil
 }
 
-// countIn counts the request as one that waits, or no longer if in is nil.
+// countIn counts the request as waiting in a progress; nil: it no longer waits.
 func (s *slots) countIn(in *progress) {
 	if s.in != nil {
 		s.in.waiting.Add(-1)

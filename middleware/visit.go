@@ -200,7 +200,7 @@ func (v *visit) delay() (d time.Duration) {
 	return d
 }
 
-// refund gives back what the request has taken of these. The decisions are then those of looks.
+// refund refunds the charges that are of this kind and were taken. Their decisions then read as after a look.
 func (v *visit) refund(of func(*met) bool) {
 	if v.outcome != OutcomeAllowed {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// A testFile has tests of a rules file. The tags of its fields are those of package yamlfile.
+// A testFile has tests of a rules file. Package yamlfile reads the tags of its fields.
 type testFile struct {
 	Rules string     `yaml:"rules"` // a path, relative to this file
 	Start instant    `yaml:"start"` // of each test

@@ -111,7 +111,7 @@ func (f *Facts) appendEnd(b []byte) []byte {
 
 // appendRPC appends an error of JSON-RPC 2.0, as MCP has them. It has no id, which MCP allows where the id could not
 // be read: the id is in the body, which a client may hold back. Codes from -32768 to -32000 belong to JSON-RPC and MCP.
-// The members of data are those of SEP-3304, a draft.
+// SEP-3304, a draft, names the members of data.
 func (f *Facts) appendRPC(b []byte) []byte {
 	b = append(b, `{"jsonrpc":"2.0","error":{"code":429,"message":"`...)
 	b = append(f.appendMessage(b, true), '"')

@@ -3,8 +3,8 @@ package bounded
 
 import "sync"
 
-// A Map has at most Most keys. To make room for a new key it evicts one of a few keys, which are different each time:
-// one that is idle, or else any. It is for many goroutines, and for values that can be made again.
+// A Map has at most Most keys. To make room for a new key it looks at a few random keys, and evicts an idle one, or
+// else any of them. Many goroutines may use it. Its values must be such that the caller can make them again.
 type Map[K comparable, V any] struct {
 	Most   int
 	IsIdle func(V) bool // nil: no value is idle

@@ -289,7 +289,7 @@ func (f *Field) bounds(n int64) error {
 	return fmt.Errorf("is %d: it must be from %s to %s", n, f.Min, f.Max)
 }
 
-// FieldsOf lists the fields of a struct, and in their order those of embedded structs. It lists
+// FieldsOf lists the fields of a struct in order, with the fields of embedded structs in place. It lists
 // none for other types. Callers must not change the list.
 func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {

@@ -100,7 +100,7 @@ type Store struct {
 	outage   outage
 	since    time.Time     // when a breaker opened while no other was open
 	total    time.Duration // in which a breaker was open, before since
-	events   []Event       // the last ones that were reported
+	events   []Event       // the latest reports
 	reported chan struct{} // closed when the last report is made
 	blamed   string        // the server that failed first in the outage; only reports use it
 

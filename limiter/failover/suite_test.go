@@ -202,7 +202,7 @@ func breakDown(t testing.TB, s *failover.Store, charges ...limiter.Charge) {
 	require.True(t, s.IsDown(charges), "the policies are in force")
 }
 
-// counted is what is told of a store, without its events and options.
+// counted returns a store's Stats without events and options.
 func counted(s *failover.Store) failover.Stats {
 	stats := s.Health()
 	stats.Events, stats.Replicas = nil, 0

@@ -105,7 +105,7 @@ func (t *trial) distinct(charges []limiter.Charge) {
 // changes test states over a long time, and under changed limits.
 var changes = []testCase{{
 	name: "decides as Quota does",
-	why:  "A store makes no decisions of its own: its decisions are those of TakeAll of package store for the states that it holds.",
+	why:  "A store makes no decisions of its own: it decides as TakeAll of package store does on the states that it holds.",
 	run: func(t *trial) {
 		// Only the store's clock says which window it is; a fixed window shows it.
 		const period = 10 * time.Second

@@ -156,8 +156,8 @@ func (s *Store) spendFrom(sh *shard, e *entry, p *plan, cost int64, d *limiter.D
 	return true, h
 }
 
-// describe fills in the decision on an admitted event, or on one that was put back: the state that Redis
-// would have if it had never granted the units in hand.
+// describe fills in the decision on an event that was admitted or put back. It describes the state that Redis would
+// have if it had never granted the units in hand.
 func (e *entry) describe(p *plan, now localTime, d *limiter.Decision) {
 	at, state := e.answer.earliest(now), e.answer.state()
 	if !p.windows || p.sameWindow(e.answer.now, at) { // units in hand are of the answer's window

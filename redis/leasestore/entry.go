@@ -171,7 +171,7 @@ func (sh *shard) add(hash uint64, most int) *entry {
 // inReach is how many entries eviction chooses from.
 const inReach = 16
 
-// evict removes, among some entries without units, the one that was asked for longest ago.
+// evict looks at some entries without units, and removes the least recently used.
 func (sh *shard) evict() bool {
 	var oldest *entry
 	seen := 0

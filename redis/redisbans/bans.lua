@@ -68,7 +68,7 @@ end
 
 local old, banned = find(tag)
 local outcome, new = ''
-if op == 'put' then -- a ban by hand replaces any, and else the one that ends a second later holds
+if op == 'put' then -- a ban by hand replaces any; else the new one must end over a second later
   local since, till, times, remember = now - c.age, c.ends ~= 0 and now + c.ends or 0, c.times, c.remember
   local wins = till == 0 or now < till + remember
   if old and not banned and old.times == 0 then

@@ -58,7 +58,7 @@ func readList(t testing.TB, client redis.UniversalClient, o redisbans.Options) *
 	return list
 }
 
-// awaitNobody waits for the lists of tests before to end: readList would take one that ends meanwhile for its own.
+// awaitNobody waits until the lists of earlier tests have ended, since readList goes by the number of subscribers.
 func awaitNobody(t testing.TB, client redis.UniversalClient) {
 	t.Helper()
 	await(t, "the lists before to end", func() bool { return hearers(t, client, redisbans.Options{}) == 0 })
@@ -523,7 +523,7 @@ func TestALongListIsReadWhileItChanges(t *testing.T) {
 	assert.Len(t, all(t, other), most+1)
 }
 
-// A ban of an outage meets another one that was made meanwhile.
+// A process bans a key in an outage, and meanwhile another process bans the same key.
 func TestOfTwoBansTheOneByHandHoldsElseTheLonger(t *testing.T) {
 	server := redistest.Start(t)
 	var n network

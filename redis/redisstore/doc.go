@@ -53,8 +53,8 @@
 //
 // Redis keeps a token for each slot in use ([limiter.NewConcurrency], [limiter.NewSemaphore]), which expires after
 // ten seconds. The process that acquired the slot renews it within a third of that, and releases it, by Settle. A
-// request acquires its slots first, and then takes its other charges: one that a rate refuses holds a slot for a
-// round trip. A charge may ask for 1,000 slots at most. A process needs some 300 bytes for each key with slots.
+// request acquires its slots first, and then takes its other charges. A request that a rate refuses holds a slot
+// for a round trip. A charge may ask for 1,000 slots at most. A process needs some 300 bytes for each key with slots.
 // docs/redis.md says what holds if a process, a message or Redis is lost. [Store.Close] waits for
 // settlements and releases, and ends renewals.
 //

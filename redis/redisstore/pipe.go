@@ -93,9 +93,8 @@ func (p *pipe) patience() time.Duration {
 	return p.timeout
 }
 
-// measure takes note of how long a round trip took. One that is shorter than those before is nearer to what the
-// network takes, and one that is longer had to wait for work or a connection, or else is one of many. The pipe is
-// locked.
+// measure takes note of how long a round trip took. A shorter round trip than before is nearer to what the
+// network takes. A longer one waited for work or a connection, unless many are as long. The pipe is locked.
 func (p *pipe) measure(took time.Duration) {
 	took = min(max(1, took), p.timeout)
 	if p.trip == 0 {
@@ -109,7 +108,7 @@ func (p *pipe) measure(took time.Duration) {
 // count, and gets no shorter by smaller batches. The pipe is locked.
 func (p *pipe) isLong() bool { return p.trip >= p.long }
 
-// interval is that of batches where a round trip is long. The pipe is locked.
+// interval is the time between batches where a round trip is long. The pipe is locked.
 func (p *pipe) interval() time.Duration {
 	return max(time.Millisecond, p.trip/time.Duration(p.parallel))
 }
@@ -305,8 +304,7 @@ func (p *pipe) watchAt(at time.Time) {
 	}
 }
 
-// look tells callers that their time is up, and starts batches. One timer for all callers is cheaper than one for
-// each.
+// look ends the calls whose time is up, and starts batches. One timer for all calls is cheaper than a timer each.
 func (p *pipe) look() {
 	for _, c := range p.expire(time.Now()) {
 		c.ended(c)

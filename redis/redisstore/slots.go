@@ -43,7 +43,7 @@ type holding struct {
 	asked   time.Time // when a renewal began that it has not confirmed yet; zero: there is none
 }
 
-// tokens are those of one charge.
+// tokens are the tokens of one charge, numbered from first.
 type tokens struct {
 	first, n int64
 	at       int64 // when the slots were acquired, by Redis's clock; 0: that is not known
@@ -152,7 +152,7 @@ func (h *slots) take(ctx context.Context, charges []limiter.Charge) (parts []*ca
 	return parts, errors.Join(failed...)
 }
 
-// keep makes the slots that were taken those of events in flight.
+// keep records the acquired slots, so that they are renewed until their events end.
 func (h *slots) keep(parts []*call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -330,8 +330,8 @@ func (h *slots) close() bool {
 	return true
 }
 
-// A watch is a key of which Redis has no free slot, and for which events may wait. The process remembers the refusal,
-// and asks for all such keys in one script.
+// A watch is a key without a free slot in Redis, for which events may wait. The process remembers the refusal, and asks
+// for all watched keys in one script.
 type watch struct {
 	limiter.Charge
 	began time.Time
