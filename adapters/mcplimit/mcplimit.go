@@ -173,7 +173,7 @@ func check(limits *middleware.RateLimit, r *http.Request) error {
 	if routes := limits.Routes(); len(routes) > 0 {
 		return unfit("the rules name the route %q, and a call by MCP has no route", routes[0])
 	}
-	other := r.Clone(r.Context())
+	other := r.WithContext(r.Context())
 	other.RemoteAddr, other.Host, other.Pattern = "192.0.2.1:1", "mcp.invalid", "/mcp"
 	other.URL = &url.URL{Path: "//"} // not plain, so that WithPathValues keeps the values
 	keyfunc.WithPathValues(other, func(string) (string, bool) { return "mcp", true })
