@@ -100,6 +100,7 @@ var rooms = []room{
 
 	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/answer", "internal/bounded", "internal/invalid", "internal/missing", "internal/network", "internal/response", "internal/route", "internal/seldom", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
+	{"middleware/tokens", nil, nil},
 	{"middleware/routertest", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
