@@ -29,8 +29,8 @@ const (
 	Network
 
 	// Claimed is a key that any client can send, such as the name of another client: [Header], [Cookie],
-	// [Query], [PathValue], [JSONField] and [ToolParam]. If your code has checked the value, name the client with
-	// [WithUser], or return the value from your own [Func].
+	// [Query], [PathValue], [JSONField], [FormField] and [ToolParam]. If your code has checked the value, name
+	// the client with [WithUser], or return the value from your own [Func].
 	Claimed
 )
 

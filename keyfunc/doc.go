@@ -15,7 +15,7 @@
 //	API key or token you have checked        APIKey("X-Api-Key"), Bearer
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
 //	parameter of the route, of the query     PathValue("id"), Query("tenant")
-//	field of a JSON body                     JSONField("account", 4096)
+//	field of a JSON body, of a form          JSONField("account", 4096), FormField("account", 4096)
 //	address and headers of the client        Fingerprint()
 //	route, method, host, all clients together Route, Method, Host, Global
 //	tool that an agent calls                 Tool
@@ -47,9 +47,9 @@
 // # Keys that any client can forge
 //
 // A client can change a header more easily than its address. APIKey, Bearer, Header, Cookie, Query,
-// PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes something
-// new in each request has a new key each time. Use such a key only after your code has checked its
-// value, or together with a rule on IP. A rule never bans a header, cookie, query, path value or field;
+// PathValue, JSONField, FormField, Host and Fingerprint read what the client wrote. A client that writes
+// something new in each request has a new key each time. Use such a key only after your code has checked
+// its value, or together with a rule on IP. A rule never bans a header, cookie, query, path value or field;
 // see [Class].
 //
 // Use one spelling for a user: if "John" and "john" sign in to one account, the key is the account's

@@ -1,11 +1,10 @@
 package keyfunc_test
 
 import (
+	"bytes"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -177,27 +176,12 @@ func ExampleFunc() {
 	// 192.0.2.1 <nil>
 }
 
-// The key is the account in a form. The handler must read it with r.PostFormValue, as r.FormValue also
-// finds it in the query.
-func ExampleBody() {
+// Names that differ in case alone are one account.
+func ExampleFormField() {
+	typed := keyfunc.FormField("account", 4<<10)
 	account := func(r *http.Request) (string, error) {
-		format, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		if err != nil || format != "application/x-www-form-urlencoded" {
-			// The handler might read another body in another way.
-			return "", fmt.Errorf("account: %w", keyfunc.ErrAmbiguous)
-		}
-		body, err := keyfunc.Body(r, 4<<10)
-		if err != nil {
-			return "", err // too long, or cut short: 400, and not a request without a key
-		}
-		form, err := url.ParseQuery(string(body))
-		if err != nil || len(form["account"]) > 1 {
-			return "", fmt.Errorf("account: %w", keyfunc.ErrAmbiguous)
-		}
-		if name := strings.ToLower(form.Get("account")); name != "" {
-			return "account:" + name, nil
-		}
-		return "", keyfunc.ErrNoKey
+		key, err := typed(r)
+		return strings.ToLower(key), err
 	}
 
 	for _, body := range []string{"account=Jane&password=secret", "account=jane&account=joe", "password=secret"} {
@@ -206,7 +190,25 @@ func ExampleBody() {
 		fmt.Println(account(r))
 	}
 	// Output:
-	// account:jane <nil>
-	//  account: keyfunc: the request has several keys where one is meant
+	// body:account:jane <nil>
+	//  keyfunc: the request has a form in which programs find different fields account
 	//  keyfunc: the request carries no such key
+}
+
+// The key is the first line of a text.
+func ExampleBody() {
+	device := func(r *http.Request) (string, error) {
+		text, err := keyfunc.Body(r, 4<<10)
+		if err != nil {
+			return "", err // too long, or cut short: 400, and not a request without a key
+		}
+		line, _, found := bytes.Cut(text, []byte("\n"))
+		if !found {
+			return "", keyfunc.ErrNoKey
+		}
+		return "device:" + string(line), nil
+	}
+
+	fmt.Println(device(httptest.NewRequest("POST", "/measured", strings.NewReader("d-17\n21.5\n22.0\n"))))
+	// Output: device:d-17 <nil>
 }

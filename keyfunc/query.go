@@ -11,7 +11,7 @@ import (
 
 // Query is the value of a parameter in the request's query: "query:tenant:acme" for
 // Query("tenant") and "/search?tenant=acme". The value is that of r.URL.Query(), with
-// percent-encoding undone. Forms in the body are not read.
+// percent-encoding undone. [FormField] reads forms in the body.
 //
 // All clients share the counter of a value. A client that sends another value each time has a new key
 // each time, so put a rule on [IP] beside it. Two parameters of that name with different values are
