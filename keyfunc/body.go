@@ -2,18 +2,15 @@ package keyfunc
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/reading"
 )
 
 // JSONField is the value of a field of the JSON object in the request's body: "body:account:jane" for
@@ -47,45 +44,20 @@ import (
 //		return strings.ToLower(key), err
 //	}
 //
-// The request waits until its body has arrived, so set the server's ReadTimeout. A limiter on [IP] in
-// front of this one refuses a client before its body is read.
+// The request waits until its body has arrived, so set the server's ReadTimeout. The limiter first looks at its other
+// rules, and refuses a client by them before it reads the body.
 //
-// JSONField panics if name is empty or has a colon in it, or if maxBytes is not from 1 to 10 MiB. Set
-// maxBytes at least as high as the largest body that the handler accepts.
+// The name may be a path through up to four objects, such as "generationConfig.model". If one of these objects is
+// there twice, the body is ambiguous.
+//
+// JSONField panics if a name is empty or has a colon in it, if the path is deeper, or if maxBytes is not from 1 to
+// 10 MiB. Set maxBytes at least as high as the largest body that the handler accepts.
 func JSONField(name string, maxBytes int) Func {
-	if name == "" || strings.Contains(name, ":") {
-		panic(fmt.Sprintf("keyfunc: JSONField(%q): a field has a name, without a colon in it", name))
+	m, err := newJSONMember(name, maxBytes, errLongBody)
+	if err != nil {
+		panic("keyfunc: JSONField: " + err.Error())
 	}
-	if maxBytes < 1 || maxBytes > mostBody {
-		panic(fmt.Sprintf("keyfunc: JSONField(%q): maxBytes is %d bytes: it must be from 1 to %d", name, maxBytes, mostBody))
-	}
-	prefix, folded := bodyTag+name+":", route.Fold(name)
-	var errTwo error = ambiguous("two different fields " + name + " in its body")
-	return func(r *http.Request) (string, error) {
-		body, err := Body(r, maxBytes)
-		tooLong := errors.Is(err, errLongBody)
-		if err != nil && !tooLong {
-			return "", err
-		}
-		object := bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), jsonSpace)
-		switch {
-		case len(object) == 0 && !tooLong:
-			return "", ErrNoKey
-		case strings.Join(r.Header["Content-Encoding"], "") != "" || !isUTF8(r.Header["Content-Type"], body):
-			return "", errEncoded
-		case len(object) > 0 && object[0] != '{' && mayBeObject(body):
-			return "", errNoJSON
-		case len(object) > 0 && object[0] != '{':
-			return "", ErrNoKey
-		case tooLong:
-			return "", err
-		}
-		value, err := jsonField(object, folded, errTwo)
-		if err != nil {
-			return "", err
-		}
-		return prefix + value, nil
-	}
+	return m.key
 }
 
 const (
@@ -98,6 +70,7 @@ var (
 	errNoJSON     error = ambiguous("a body that is not one whole JSON object")
 	errOddValue   error = ambiguous("a field in its body that is neither a string nor a whole number")
 	errLongBody   error = ambiguous("a body that is too long to read its key")
+	errHeld       error = ambiguous("a body that is read later")
 	errReadBefore error = ambiguous("a body that was read before the key function could read it")
 )
 
@@ -135,78 +108,6 @@ func mayBeObject(body []byte) bool {
 // odd are characters at which some parsers end a text, or which they leave out: NUL, and what is no character.
 const odd = "\x00\ufffd"
 
-// jsonField is the value of a field of an object, in whatever case its name is. folded is its name by route.Fold.
-func jsonField(object []byte, folded string, errTwo error) (value string, err error) {
-	if !utf8.Valid(object) {
-		return "", errNoJSON
-	}
-	decoder := json.NewDecoder(bytes.NewReader(object))
-	decoder.UseNumber()
-	if _, err := decoder.Token(); err != nil { // the brace
-		return "", errNoJSON
-	}
-	for decoder.More() {
-		field, err := decoder.Token()
-		if err != nil {
-			return "", errNoJSON
-		}
-		var raw json.RawMessage
-		if err := decoder.Decode(&raw); err != nil {
-			return "", errNoJSON
-		}
-		text, _ := field.(string)
-		text = route.Fold(text)
-		if end := strings.IndexAny(text, odd); end >= 0 && text[:end] == folded {
-			return "", errNoJSON
-		}
-		if text != folded {
-			continue
-		}
-		given, err := scalar(raw)
-		switch {
-		case err != nil:
-			return "", err
-		case given == "": // which changes nothing in a reader, or leaves nothing
-		case value != "" && given != value:
-			return "", errTwo
-		default:
-			value = given
-		}
-	}
-	if _, err := decoder.Token(); err != nil {
-		return "", errNoJSON
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return "", errNoJSON
-	}
-	if value == "" {
-		return "", ErrNoKey
-	}
-	return value, nil
-}
-
-// scalar is a string, or a whole number in its one spelling.
-func scalar(raw json.RawMessage) (string, error) {
-	switch text := string(raw); {
-	case text == "null":
-		return "", nil
-	case text[0] == '"':
-		var value string
-		if err := json.Unmarshal(raw, &value); err != nil {
-			return "", errNoJSON
-		}
-		if strings.ContainsAny(value, odd) {
-			return "", errOddValue
-		}
-		return value, nil
-	default:
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
-			return text, nil
-		}
-		return "", errOddValue
-	}
-}
-
 // Body reads the request's body, of up to maxBytes bytes, for your own [Func]. It replaces r.Body, so
 // the handler reads the same bytes again. Do not change the bytes. Without a body, Body returns no
 // bytes and no error. The error wraps [ErrAmbiguous] if the body is longer (the first bytes are
@@ -216,8 +117,13 @@ func Body(r *http.Request, maxBytes int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	b, ok := r.Body.(*body)
+	if held, ok := r.Body.(*reading.Held); ok {
+		held.Asked = true
+		return nil, errHeld
+	}
+	b, ok := reading.Behind[*body](r.Body)
 	if !ok {
+		reading.InUse.Store(true)
 		b = &body{source: r.Body}
 		r.Body = b
 	}
@@ -237,6 +143,8 @@ type body struct {
 	at     int    // how much of that the handler has read
 	err    error  // how it ended; nil: it may go on
 	passed bool   // the handler has read on, beyond what is ahead
+
+	members []foundMember
 }
 
 // first reads until the body has ended, or is longer.
@@ -247,12 +155,8 @@ func (b *body) first(maxBytes int) ([]byte, error) {
 		if b.passed {
 			return nil, errReadBefore
 		}
-		more, err := io.ReadAll(io.LimitReader(b.source, int64(missing)))
-		b.ahead = append(b.ahead, more...)
-		if err != nil {
-			b.err = err
-		} else if len(more) < missing {
-			b.err = io.EOF
+		if err := b.readAhead(maxBytes + 1); err != nil {
+			return nil, err
 		}
 	}
 	switch {
@@ -262,6 +166,39 @@ func (b *body) first(maxBytes int) ([]byte, error) {
 		return nil, fmt.Errorf("%w (%w)", ambiguous("a body that cannot be read to its end"), b.err)
 	}
 	return b.ahead[:len(b.ahead):len(b.ahead)], nil
+}
+
+// readAhead reads until the body has ended, or most bytes are ahead. It returns an error if the server has no room
+// for them.
+func (b *body) readAhead(most int) error {
+	budget, _ := b.source.(reading.Budget)
+	for b.err == nil && len(b.ahead) < most {
+		if len(b.ahead) == cap(b.ahead) {
+			room := min(most, max(firstRead, 2*cap(b.ahead)))
+			if budget != nil {
+				if err := budget.Hold(room - cap(b.ahead)); err != nil {
+					return err
+				}
+			}
+			b.ahead = append(make([]byte, 0, room), b.ahead...)
+		}
+		var n int
+		n, b.err = b.source.Read(b.ahead[len(b.ahead):cap(b.ahead)])
+		b.ahead = b.ahead[:len(b.ahead)+n]
+	}
+	return nil
+}
+
+const firstRead = 512
+
+// Release frees what was read ahead, if the handler has read it. It must not be read again.
+func (b *body) Release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if budget, ok := b.source.(reading.Budget); ok {
+		budget.Release()
+	}
+	b.ahead, b.at, b.members, b.passed = nil, 0, nil, true
 }
 
 func (b *body) Read(p []byte) (int, error) {

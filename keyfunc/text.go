@@ -20,6 +20,7 @@ import (
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
 //	param:Account     [ToolParam] of that argument
+//	json:model        [JSONField] of that field or path, in a body of up to 8 MiB; a longer one is answered 413
 //	user|ip           the first of these that the request has, as [First]
 //
 // named has functions of your own by their names in the text: letters, digits, - and _. They take
@@ -59,6 +60,7 @@ var keysOf = map[string]func(name string) (Func, error){
 	"path":   newPathValue,
 	"query":  newQuery,
 	"param":  newToolParam,
+	"json":   newJSON,
 }
 
 func parseOne(text string, named map[string]Func, opts []IPOption) (Func, error) {
@@ -108,8 +110,7 @@ func newNetwork(widths string, opts []IPOption) (Func, error) {
 
 // KindOf splits the text of a key (see [Classify]) into its kind, such as "header", its source as
 // [Parse] reads it, such as "header:X-Tenant", and its value. Keys of the kinds apikey, join, hash
-// and fp do not have their source in them, and Parse does not read the source of the kind body: source
-// is "". Other texts, such as addresses, have no kind.
+// and fp do not have their source in them: source is "". Other texts, such as addresses, have no kind.
 func KindOf(text string) (kind, source, value string) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -120,8 +121,8 @@ func KindOf(text string) (kind, source, value string) {
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
 	case bodyTag:
-		_, value, _ := strings.Cut(rest, ":")
-		return kind, "", value
+		name, value, _ := strings.Cut(rest, ":")
+		return kind, "json:" + name, value
 	case userTag, bearerTag, routeTag, methodTag, hostTag, toolTag:
 		return kind, kind, rest
 	case apiKeyTag, joinTag, hashTag, fingerprintTag:

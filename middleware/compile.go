@@ -197,7 +197,7 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	r := &rule{Rule: given, shadow: shadow, together: isGlobal(given.Key), notes: &notes{}}
 	r.Refusal = c.inherited(at, given)
 	if given.Cost.isGiven() {
-		r.cost = given.Cost.Of
+		r.cost = r.Cost.read
 	}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes

@@ -80,6 +80,9 @@ func valuesQuota(f *family) (*limiter.Quota, error) {
 // about a missing value, and if the rule counts such requests, each one is new.
 func countsValue(v *visit, r *http.Request, f *family, key string, class keyfunc.Class) (counts bool, no *refusal) {
 	value, _, err := read(f.rule.Distinct, r)
+	if v.wantsBody() {
+		return false, nil
+	}
 	if err != nil {
 		return v.without(r, f.rule, err)
 	}

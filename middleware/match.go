@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/reading"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -28,19 +29,17 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 	if groups[1] == nil && groups[2] == nil {
 		groups[2] = set.fallback
 	}
+	if r.Body != nil && r.Body != http.NoBody && reading.InUse.Load() && !v.explains {
+		return v.applyInSteps(r, tier, groups[:]...)
+	}
+	return v.apply(r, tier, groups[:]...)
+}
+
+// apply adds the limits and charges of the rules that match, or refuses r.
+func (v *visit) apply(r *http.Request, tier string, groups ...[]*rule) (no *refusal) {
 	for _, rules := range groups {
 		for _, rule := range rules {
-			if rule.Match != nil && !rule.Match.Matches(r) {
-				continue
-			}
-			key, class, err := noKey, keyfunc.Shared, error(nil)
-			if rule.Mode != Deny && !rule.together {
-				if key, class, err = read(rule.Key, r); err == nil {
-					rule.notes.keys.Found()
-				}
-			}
-			no = v.meet(r, rule, tier, key, class, err)
-			if no != nil {
+			if no = v.applyOne(r, rule, tier); no != nil {
 				no = v.unlessShadow(rule, no)
 			}
 			if no != nil {
@@ -49,6 +48,31 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 		}
 	}
 	return nil
+}
+
+// applyOne is apply for one rule. If the rule wants a body that is held, it is put off.
+func (v *visit) applyOne(r *http.Request, rule *rule, tier string) (no *refusal) {
+	if v.held != nil {
+		v.held.Asked = false
+		defer func() {
+			if v.held.Asked {
+				v.late, no = append(v.late, rule), nil
+			}
+		}()
+	}
+	if rule.Match != nil && !rule.Match.Matches(r) {
+		return nil
+	}
+	key, class, err := noKey, keyfunc.Shared, error(nil)
+	if rule.Mode != Deny && !rule.together {
+		if key, class, err = read(rule.Key, r); err == nil {
+			rule.notes.keys.Found()
+		}
+	}
+	if v.wantsBody() {
+		return nil
+	}
+	return v.meet(r, rule, tier, key, class, err)
 }
 
 // readTier returns the tier of r, and warns if no rule has it, or if all requests are without one.
@@ -87,16 +111,21 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 		counts, no = rule.reads(v, r, f, key, class)
 	}
 	if no == nil && counts {
-		v.count(r, f, key, class)
+		no = v.count(r, f, key, class)
 	}
 	return no
 }
 
 // count adds the limits of a rule, and the charges of r's key.
-func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Class) {
+func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Class) (no *refusal) {
 	rule, cost := f.rule, int64(1)
 	if rule.cost != nil {
-		cost = rule.cost(r)
+		var err error
+		if cost, err = rule.cost(r); v.wantsBody() {
+			return nil
+		} else if err != nil {
+			return v.refuse(refusal{outcome: OutcomeNoKey, status: unreadable(err), rule: rule})
+		}
 	}
 	for _, m := range f.rates {
 		v.add(m, key, class, cost)
@@ -107,6 +136,19 @@ func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Clas
 	if len(f.needs) > 0 {
 		v.use(f.needs)
 	}
+	return nil
+}
+
+// unreadable returns the status of the refusal of a request of which something cannot be read.
+func unreadable(err error) int {
+	var of *reading.Error
+	switch {
+	case errors.As(err, &of):
+		return of.Status
+	case errors.Is(err, keyfunc.ErrAmbiguous):
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.
@@ -128,8 +170,10 @@ func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no
 	case none && rule.NoKey == NoKeySkip:
 		v.skipped = rule
 		return false, nil
-	case none && rule.NoKey == NoKeyBadRequest, errors.Is(err, keyfunc.ErrAmbiguous):
+	case none && rule.NoKey == NoKeyBadRequest:
 		status = http.StatusBadRequest
+	case errors.Is(err, keyfunc.ErrAmbiguous), errors.As(err, new(*reading.Error)):
+		status = unreadable(err)
 	case none && rule.NoKey == NoKeyUnauthorized:
 		status = http.StatusUnauthorized
 	case none:

@@ -66,7 +66,7 @@ type rule struct {
 	families  []*family          // in no tier and in tiers, in order
 	strikes   *limiter.Quota     // counts refusals; nil without Escalate
 
-	cost func(*http.Request) int64 // of a request; nil: 1
+	cost func(*http.Request) (int64, error) // of a request; nil: 1
 
 	// reads reads what a request needs beside the key. It is nil if that is nothing.
 	reads func(v *visit, r *http.Request, f *family, key string, class keyfunc.Class) (counts bool, no *refusal)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirgo/weir/internal/reading"
 	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -82,6 +83,8 @@ type state struct {
 	skipped  *rule           // the last rule with NoKeySkip that skipped the request
 	seen     []*met          // what costs nothing, as a value of Distinct was seen
 	forgot   bool            // its cost since the store was asked
+	held     *reading.Held   // the body, while rules that read it are put off
+	late     []*rule         // that read the body
 	shadowed []*rule         // in shadow, which would have refused the request before its decision
 	asking   context.Context // for the store; nil: the request's
 	elapsed  time.Duration   // in the store, if the observer wants it

@@ -3,8 +3,11 @@
 package operate
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -200,6 +203,12 @@ func request(kind, name, value string) *http.Request {
 		r.URL = &url.URL{Path: "/", RawQuery: url.Values{name: {value}}.Encode()}
 	case "path":
 		r.Pattern, r.URL = "/{"+name+"...}", &url.URL{Path: "/" + value}
+	case "body":
+		text, _ := json.Marshal(value)
+		for _, field := range slices.Backward(strings.Split(name, ".")) {
+			text, _ = json.Marshal(map[string]json.RawMessage{field: text})
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
 	}
 	return r
 }

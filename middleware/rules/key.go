@@ -152,7 +152,7 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 		if err == nil {
 			return f
 		}
-		c.at(path, "%s", c.keys.meant(text, fmt.Errorf("%w, or json:NAME", inWords(err))))
+		c.at(path, "%s", c.keys.meant(text, inWords(err)))
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ const jsonKind = "json:"
 var (
 	sharedKinds    = []string{"global", "route", "method", "host", "tool"}            // shared by many clients
 	networkKinds   = []string{"network"}                                              // shared by neighbors
-	claimedKinds   = []string{"header", "cookie", "path", "query", "param"}           // any client can send another's
+	claimedKinds   = []string{"header", "cookie", "path", "query", "param", "json"}   // any client can send another's
 	unownedKinds   = slices.Concat(sharedKinds, networkKinds, claimedKinds)           // never banned by escalate
 	madeUpKinds    = append([]string{"fingerprint", "host", "tool"}, claimedKinds...) // as the client wrote it
 	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                       // and credentials, which only the application can check

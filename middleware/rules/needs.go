@@ -16,7 +16,7 @@ import (
 type Need struct {
 	Rule string // the rule's name; or ban or allow, whose keys need it
 
-	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:NAME (a field of the body),
+	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:PATH (a field of the body),
 	// key:NAME (one of Options.Keys), route (a route that the file does not name), status (the
 	// answer's), or settled (the cost that the application settles).
 	Of string
@@ -185,7 +185,7 @@ func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 		need("header:Authorization")
 	case "apikey", "header":
 		need("header:" + http.CanonicalHeaderKey(name))
-	case "cookie", "query":
+	case "cookie", "query", "json":
 		need(strings.TrimSpace(kind) + ":" + name)
 	case "tool":
 		need("header:Mcp-Method")
