@@ -84,18 +84,6 @@ var answers = tree(map[use][]string{
 
 var lastKinds = []string{"response.completed", "response.incomplete", "response.failed"}
 
-func tree(dialects ...map[use][]string) *node {
-	root := new(node)
-	for _, members := range dialects {
-		for u, paths := range members {
-			for _, path := range paths {
-				root.add(path, u)
-			}
-		}
-	}
-	return root
-}
-
 // A meter finds what an answer used. Counts only grow: all dialects repeat sums, and of two that differ the larger is
 // charged.
 type meter struct {
@@ -124,7 +112,7 @@ func (m *meter) nextEvent() {
 		m.before = m.event.counted
 	}
 	m.event = event{}
-	m.start(m.root)
+	m.start(answers)
 }
 
 // isUsageOnly reports whether the event, which has ended, is the chunk that a request for the usage adds.
@@ -138,13 +126,13 @@ func (e *event) mayBeUsageOnly() bool {
 // begin implements visitor.
 func (m *meter) begin(n *node, c byte) {
 	e := &m.event
-	if n == m.root {
+	if n == answers {
 		*e = event{}
 	}
 	switch {
 	case n.use == choices && e.choices == 0 && c == '[':
 		e.choices = 1
-	case n.use == choices, n == m.root && c != '{':
+	case n.use == choices, n == answers && c != '{':
 		e.choices = 2
 	}
 }
@@ -153,9 +141,9 @@ func (m *meter) begin(n *node, c byte) {
 func (m *meter) end(n *node, c byte, value []byte, length int64) {
 	e := &m.event
 	switch {
-	case n == m.root:
+	case n == answers:
 		e.ended = true
-		m.final = m.final || e.counted && (e.last || e.choices == 1 || m.single && m.depth == 0)
+		m.final = m.final || e.counted && (e.last || e.choices == 1 || m.single && m.depth == 0 && c == '{')
 	case n.use < counts && n.use != leads:
 		m.count(n, c, value, length)
 	case n.use == text && c == '"':
@@ -212,8 +200,8 @@ func (m *meter) report(status int) Report {
 		return Report{Usage: u, Final: true}
 	}
 	bytes := m.bytes
-	if n := m.stringNode(); n != nil && n.use == text {
-		bytes += m.length
+	if n := m.node(); n != nil && n.use == text && m.state != between {
+		bytes += m.length // of text that is cut
 	}
 	u.Output = max(u.Output, (bytes+3)/4)
 	return Report{Usage: u}

@@ -14,19 +14,24 @@ type node struct {
 	members map[string]*node
 }
 
-// add adds the member with this path, whose names are joined by dots.
-func (n *node) add(path string, u use) {
-	for name := range strings.SplitSeq(path, ".") {
-		next := n.members[name]
-		if next == nil {
-			if next = new(node); n.members == nil {
-				n.members = make(map[string]*node)
+// tree returns the root of these members. The names of a path are joined by dots.
+func tree(dialects ...map[use][]string) *node {
+	root := &node{members: make(map[string]*node)}
+	for _, members := range dialects {
+		for u, paths := range members {
+			for _, path := range paths {
+				n := root
+				for name := range strings.SplitSeq(path, ".") {
+					if n.members[name] == nil {
+						n.members[name] = &node{members: make(map[string]*node)}
+					}
+					n = n.members[name]
+				}
+				n.use, n.early = u, strings.HasPrefix(path, "message.")
 			}
-			n.members[name] = next
 		}
-		n = next
 	}
-	n.use, n.early = u, strings.HasPrefix(path, "message.")
+	return root
 }
 
 // A visitor is called for each value that has a node. The elements of an array have the array's node, also
@@ -35,26 +40,24 @@ type visitor interface {
 	// begin says that a value begins with byte c.
 	begin(n *node, c byte)
 	// end says that a value has ended which began with byte c. text is what a string or a literal holds, without
-	// what is beyond the scanner's buffer: length is its whole length.
+	// what is beyond the scanner's buffer. length is its whole length.
 	end(n *node, c byte, text []byte, length int64)
 }
 
 // A scanner reads JSON that comes in pieces, in constant memory. It accepts more than JSON.
 type scanner struct {
 	visitor visitor
-	root    *node
-	at      int64 // offset of what is read: in begin that of the value's first byte, in end behind its last
+	at      int64 // offset of a value that begins, and of the byte behind a literal that ends
 	state   state
 	broken  bool // this is not JSON; all else is ignored
 
-	depth  int
-	levels [8]level // the outer containers
+	depth  int      // so many containers are open
+	levels [9]level // the first is outside of them all; the last is each that is too deep to have a node
 
 	first  byte // of the string or literal
 	text   [40]byte
 	length int64
-	hex    rune // of \uXXXX
-	digits int
+	hex    rune // of \uXXXX, behind a 1
 }
 
 // A level is an array or object that is not closed.
@@ -77,43 +80,18 @@ const (
 
 // start makes s begin with a new value.
 func (s *scanner) start(root *node) {
-	s.root, s.state, s.broken, s.depth = root, between, false, 0
+	s.levels[0].node, s.state, s.broken, s.depth = root, between, false, 0
 }
+
+func (s *scanner) level() *level { return &s.levels[min(s.depth, len(s.levels)-1)] }
 
 // node returns the node of the value that is read or comes next, or nil.
 func (s *scanner) node() *node {
-	switch l := s.level(); {
-	case s.depth == 0:
-		return s.root
-	case l == nil:
-		return nil
-	case l.object:
+	if l := s.level(); l.object {
 		return l.member
-	default:
+	} else {
 		return l.node
 	}
-}
-
-// stringNode returns the node of the string that has begun and not ended, or nil.
-func (s *scanner) stringNode() *node {
-	if s.state == between || s.state == inLiteral || s.inKey() {
-		return nil
-	}
-	return s.node()
-}
-
-// level returns the innermost container, or nil if it is too deep to have a node.
-func (s *scanner) level() *level {
-	if s.depth == 0 || s.depth > len(s.levels) {
-		return nil
-	}
-	return &s.levels[s.depth-1]
-}
-
-// inKey reports whether a string is the name of a member. Too deep to have a node, it does not matter.
-func (s *scanner) inKey() bool {
-	l := s.level()
-	return l != nil && l.key
 }
 
 func (s *scanner) write(p []byte) {
@@ -122,7 +100,14 @@ func (s *scanner) write(p []byte) {
 		p = p[n:]
 		s.at += int64(n)
 	}
-	s.at += int64(len(p))
+}
+
+// until returns how many bytes of p are before the first of stops.
+func until(p []byte, stops string) int {
+	if n := bytes.IndexAny(p, stops); n >= 0 {
+		return n
+	}
+	return len(p)
 }
 
 // step reads from the beginning of p, and returns how many bytes it has read.
@@ -132,25 +117,18 @@ func (s *scanner) step(p []byte) int {
 	case between:
 		s.structure(c)
 	case inString:
-		n := bytes.IndexAny(p, `"\`)
-		if n != 0 {
-			if n < 0 {
-				n = len(p)
-			}
+		if n := until(p, `"\`); n > 0 {
 			s.append(p[:n])
 			return n
 		}
-		if s.state = between; c == '\\' {
-			s.state = inEscape
-		} else {
-			s.at++
+		if s.state = inEscape; c == '"' {
+			s.state = between
 			s.scalar()
-			s.at--
 		}
 	case inEscape:
 		switch s.state = inString; c {
 		case 'u':
-			s.state, s.hex, s.digits = inHex, 0, 0
+			s.state, s.hex = inHex, 1
 		case '"', '\\', '/':
 			s.append(p[:1])
 		default: // a control character
@@ -158,25 +136,17 @@ func (s *scanner) step(p []byte) int {
 		}
 	case inHex:
 		digit := strings.IndexByte("0123456789abcdef", c|0x20)
-		if s.broken = digit < 0; s.broken {
-			return 0
-		}
-		s.hex = s.hex<<4 | rune(digit)
-		if s.digits++; s.digits == 4 {
+		s.broken = digit < 0
+		if s.hex = s.hex<<4 | rune(digit); s.hex > 0xffff {
 			s.state = inString
-			var utf [utf8.UTFMax]byte
-			n := 2 // a half of four bytes
-			if !utf16.IsSurrogate(s.hex) {
-				n = utf8.EncodeRune(utf[:], s.hex)
+			utf := utf8.AppendRune(nil, s.hex&0xffff)
+			if utf16.IsSurrogate(s.hex & 0xffff) {
+				utf = utf[:2] // half of a character
 			}
-			s.append(utf[:n])
+			s.append(utf)
 		}
 	case inLiteral:
-		n := bytes.IndexAny(p, " \t\r\n,:]}[{\"")
-		if n != 0 {
-			if n < 0 {
-				n = len(p)
-			}
+		if n := until(p, " \t\r\n,:]}[{\""); n > 0 {
 			s.append(p[:n])
 			return n
 		}
@@ -189,38 +159,30 @@ func (s *scanner) step(p []byte) int {
 
 // structure reads a byte outside of strings and literals.
 func (s *scanner) structure(c byte) {
+	l := s.level()
 	switch c {
 	case ' ', '\t', '\r', '\n':
 	case ':':
-		if l := s.level(); l != nil {
-			l.key = false
-		}
+		l.key = false
 	case ',':
-		if l := s.level(); l != nil {
-			l.key, l.member = l.object, nil
-		}
+		l.key, l.member = l.object, nil
 	case '{', '[':
 		n := s.node()
 		if n != nil {
 			s.visitor.begin(n, c)
 		}
-		s.depth++
-		if l := s.level(); l != nil {
-			*l = level{node: n, object: c == '{', key: c == '{'}
+		if s.depth++; s.depth >= len(s.levels)-1 {
+			n = nil
 		}
+		*s.level() = level{node: n, object: c == '{', key: c == '{'}
 	case '}', ']':
-		l := s.level()
-		if s.broken = s.depth == 0 || l != nil && l.object != (c == '}'); s.broken {
-			return
-		}
-		if s.depth--; l != nil && l.node != nil {
-			s.at++
+		s.broken = s.depth == 0 || s.depth < len(s.levels)-1 && l.object != (c == '}')
+		if s.depth--; l.node != nil && !s.broken {
 			s.visitor.end(l.node, c-2, nil, 0) // '[' and '{' are two before them
-			s.at--
 		}
 	default:
 		s.first, s.length = c, 0
-		if n := s.node(); n != nil && (c != '"' || !s.inKey()) {
+		if n := s.node(); n != nil && (c != '"' || !l.key) {
 			s.visitor.begin(n, c)
 		}
 		if s.state = inString; c != '"' {
@@ -240,15 +202,12 @@ func (s *scanner) append(p []byte) {
 
 // scalar ends a string, which may be a key, or a literal.
 func (s *scanner) scalar() {
-	text := s.text[:min(s.length, int64(len(s.text)))]
-	if s.first == '"' && s.inKey() {
-		l := s.level()
-		if l.member = nil; l.node != nil && s.length <= int64(len(s.text)) {
+	l, text := s.level(), s.text[:min(s.length, int64(len(s.text)))]
+	if s.first == '"' && l.key {
+		if l.member = nil; l.node != nil && s.length == int64(len(text)) {
 			l.member = l.node.members[string(text)]
 		}
-		return
-	}
-	if n := s.node(); n != nil {
+	} else if n := s.node(); n != nil {
 		s.visitor.end(n, s.first, text, s.length)
 	}
 }

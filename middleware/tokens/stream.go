@@ -1,7 +1,5 @@
 package tokens
 
-import "bytes"
-
 // A stream splits an event stream, which comes in pieces, into lines, and gives a meter the data of each event.
 type stream struct {
 	bom       int // bytes of a byte order mark, which may come first
@@ -66,9 +64,7 @@ func (s *stream) next(p []byte, m *meter) (n int, f found) {
 			return 1, within
 		}
 	}
-	if n = bytes.IndexAny(p, "\r\n"); n < 0 {
-		n = len(p)
-	}
+	n = until(p, "\r\n")
 	if s.line == inData {
 		s.headLen += copy(s.head[s.headLen:], p[:n])
 		if string(s.head[:s.headLen]) == done {

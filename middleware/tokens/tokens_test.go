@@ -52,9 +52,74 @@ var dialects = []struct {
 	{"a chat completion's stream", asEvents, event(`{"choices":[{"delta":{"content":"Hello"}}],"usage":null}`) +
 		event(`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`) + event("[DONE]"),
 		tokens.Report{Usage: tokens.Usage{Input: 9, Output: 12}, Final: true}},
-	{"the usage in the last chunk with text", asEvents, event(`{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":12}}`) + event("[DONE]"),
+	{"a usage in each chunk", asEvents, event(`{"choices":[{"delta":{"content":"Hel"}}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`) +
+		event(`{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":12}}`) + event("[DONE]"),
 		tokens.Report{Usage: tokens.Usage{Input: 9, Output: 12}, Final: true}},
+	{"cached and written tokens of a chat completion", asJSON, `{"usage":{"prompt_tokens":100,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":20,"cache_write_tokens":30}}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 50, Cached: 20, Written: 30, Output: 5}, Final: true}},
+	{"reasoning that only the total has", asJSON, `{"usage":{"prompt_tokens":100,"completion_tokens":5,"total_tokens":405,"completion_tokens_details":{"reasoning_tokens":300}}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 100, Output: 305}, Final: true}},
+	{"embeddings", asJSON, `{"object":"list","data":[{"embedding":[0.1,-2e-5]}],"usage":{"prompt_tokens":8,"total_tokens":8}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 8}, Final: true}},
+
+	{"a response", asJSON, `{"object":"response","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"Hi"}]}],
+		"usage":{"input_tokens":75,"input_tokens_details":{"cached_tokens":25,"cache_write_tokens":5},"output_tokens":1186,"output_tokens_details":{"reasoning_tokens":1024},"total_tokens":1261}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 45, Cached: 25, Written: 5, Output: 1186}, Final: true}},
+	{"a response in the background", asJSON, `{"object":"response","status":"queued","output":[],"usage":null}`, tokens.Report{}},
+	{"a response's stream", asEvents, responseStream("response.completed"), tokens.Report{Usage: tokens.Usage{Input: 50, Cached: 25, Output: 7}, Final: true}},
+	{"a response that was cut", asEvents, responseStream("response.incomplete"), tokens.Report{Usage: tokens.Usage{Input: 50, Cached: 25, Output: 7}, Final: true}},
+	{"a response that failed", asEvents, responseStream("response.failed"), tokens.Report{Usage: tokens.Usage{Input: 50, Cached: 25, Output: 7}, Final: true}},
+	{"a response that goes on", asEvents, responseStream("response.in_progress"), tokens.Report{Usage: tokens.Usage{Input: 50, Cached: 25, Output: 7}}},
+
+	{"a message", asJSON, `{"type":"message","role":"assistant","content":[{"type":"text","text":"Hi!"}],"stop_reason":"end_turn",
+		"usage":{"input_tokens":2095,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":503}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 2095, Cached: 2000, Written: 100, Output: 503}, Final: true}},
+	{"a message's stream", asEvents, messageStart + messageText + named("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}`) + messageStop,
+		tokens.Report{Usage: tokens.Usage{Input: 25, Cached: 7, Written: 3, Output: 15}, Final: true}},
+	{"a message with tools of the server", asEvents, messageStart + messageText + named("message_delta", `{"type":"message_delta","delta":{"stop_reason":null},"usage":{"input_tokens":25,"output_tokens":15}}`) +
+		named("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":10682,"cache_read_input_tokens":70,"output_tokens":510}}`) + messageStop,
+		tokens.Report{Usage: tokens.Usage{Input: 10682, Cached: 70, Written: 3, Output: 510}, Final: true}},
+	{"a message that breaks off", asEvents, messageStart + messageText, tokens.Report{Usage: tokens.Usage{Input: 25, Cached: 7, Written: 3, Output: 3}}},
+	{"a message without its usage", asEvents, messageStart + messageText + named("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`) + messageStop,
+		tokens.Report{Usage: tokens.Usage{Input: 25, Cached: 7, Written: 3, Output: 3}}},
+	{"only the beginning of a message", asEvents, messageStart + messageStop, tokens.Report{Usage: tokens.Usage{Input: 25, Cached: 7, Written: 3, Output: 1}}},
+
+	{"an answer of Gemini", asJSON, `{"candidates":[{"content":{"parts":[{"text":"Hi"}],"role":"model"},"finishReason":"STOP"}],
+		"usageMetadata":{"promptTokenCount":1000,"cachedContentTokenCount":600,"candidatesTokenCount":10,"thoughtsTokenCount":90,"toolUsePromptTokenCount":5,"totalTokenCount":1105}}`,
+		tokens.Report{Usage: tokens.Usage{Input: 405, Cached: 600, Output: 100}, Final: true}},
+	{"a stream of Gemini", asEvents, event(geminiText) + event(geminiEnd), tokens.Report{Usage: tokens.Usage{Input: 4, Output: 12}, Final: true}},
+	{"an array of Gemini", asJSON, "[" + geminiText + "\n,\r\n" + geminiEnd + "]", tokens.Report{Usage: tokens.Usage{Input: 4, Output: 12}, Final: true}},
+	{"a stream of Gemini that ends early", asEvents, event(geminiText), tokens.Report{Usage: tokens.Usage{Input: 4, Output: 3}}},
+	{"an array of Gemini that ends early", asJSON, "[" + geminiText + "]", tokens.Report{Usage: tokens.Usage{Input: 4, Output: 3}}},
+	{"a prompt that Gemini blocks", asJSON, `{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`, tokens.Report{Usage: tokens.Usage{Input: 4}, Final: true}},
+
+	{"a chat of Ollama", asJSON, `{"model":"m","message":{"role":"assistant","content":"Hi"},"done":true,"total_duration":5191566416,"prompt_eval_count":26,"eval_count":298}`,
+		tokens.Report{Usage: tokens.Usage{Input: 26, Output: 298}, Final: true}},
+	{"a chat's stream of Ollama", asNDJSON, `{"message":{"content":"The sky"},"done":false}` + "\n" + `{"message":{"content":""},"done":true,"prompt_eval_count":26,"eval_count":282}` + "\n",
+		tokens.Report{Usage: tokens.Usage{Input: 26, Output: 282}, Final: true}},
+	{"a text's stream of Ollama that breaks off", asNDJSON, `{"response":"The sky","done":false}` + "\n" + `{"response":"is b`,
+		tokens.Report{Usage: tokens.Usage{Output: 3}}},
 }
+
+func named(name, data string) string { return "event: " + name + "\n" + event(data) }
+
+func responseStream(last string) string {
+	return named("response.created", `{"type":"response.created","response":{"status":"in_progress","usage":null}}`) +
+		named("response.output_text.delta", `{"type":"response.output_text.delta","delta":"Hello"}`) +
+		named(last, `{"type":"`+last+`","response":{"output":[{"content":[{"text":"Hello"}]}],"usage":{"input_tokens":75,"input_tokens_details":{"cached_tokens":25},"output_tokens":7,"total_tokens":82}}}`)
+}
+
+var (
+	messageStart = named("message_start", `{"type":"message_start","message":{"content":[],"usage":{"input_tokens":25,"cache_read_input_tokens":7,"cache_creation_input_tokens":3,"output_tokens":1}}}`)
+	messageText  = named("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`) + named("ping", `{"type":"ping"}`) +
+		named("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\u4e2d\ud83d\ude00"}}`) // 5, 3 and 4 bytes
+	messageStop = named("message_stop", `{"type":"message_stop"}`)
+)
+
+const (
+	geminiText = `{"candidates":[{"content":{"parts":[{"text":"0123456789"}]}}],"usageMetadata":{"promptTokenCount":4,"totalTokenCount":4}}`
+	geminiEnd  = `{"candidates":[{"content":{"parts":[{"text":"."}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":12,"totalTokenCount":16}}`
+)
 
 func TestAnAnswerSaysWhatItUsed(t *testing.T) {
 	for _, d := range dialects {
