@@ -118,6 +118,7 @@ var imported = map[string]string{
 	"redisstore": module + "/redis/redisstore",
 	"rules":      module + "/middleware/rules",
 	"shed":       module + "/middleware/shed",
+	"tokens":     module + "/middleware/tokens",
 	"sloglimit":  module + "/observe/sloglimit",
 
 	"pace":        module + "/pace",

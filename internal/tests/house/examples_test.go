@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -96,6 +97,13 @@ var examples = map[string]example{
 			"Cost: weir.Reserve(maxTokens)},", `weir.Settle(r.Context(), "tokens", used)`, "Counts: weir.Statuses(401, 403)},",
 		},
 	},
+	"llm": {
+		request: "POST /v1/chat/completions", header: map[string]string{"Authorization": "Bearer noisy"}, limit: 60, within: time.Minute,
+		status: http.StatusBadRequest, lines: 130, // there are no messages
+		shows: []string{"ModifyResponse: settle,", "tokens.Watch(res, ", "body, c.asked = tokens.Ask(", "Cost: weir.Reserve(reservation)}"},
+		args:  func(*testing.T) []string { return []string{"-provider", "127.0.0.1:0"} },
+		after: tokensAreSettled,
+	},
 	"overload": {
 		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz", lines: 100,
 		shows: []string{
@@ -141,6 +149,34 @@ var examples = map[string]example{
 		},
 		after: metricsTellWhoIsRefused,
 	},
+}
+
+// tokensAreSettled asks the model for an answer and for a stream, and what they cost.
+func tokensAreSettled(t *testing.T, server string, _ []string) {
+	send := func(method, path, body string) string {
+		r, err := http.NewRequestWithContext(t.Context(), method, server+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer finn")
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
+		return string(text)
+	}
+	const path = "/v1/chat/completions"
+	for i, request := range []string{
+		`{"max_tokens":2,"messages":[{"role":"user","content":"Hi"}]}`,
+		`{"max_tokens":2,"messages":[{"role":"user","content":"Hi"}],"stream":true}`,
+		`{"max_tokens":2,"messages":[{"role":"user","content":"Hi"}],"stream":true,"stream_options":{"include_usage":true}}`,
+	} {
+		answer := send(http.MethodPost, path, request)
+		require.Equal(t, i != 1, strings.Contains(answer, `"prompt_tokens":4`), "%s", answer)
+		require.Eventually(t, func() bool {
+			return strings.Contains(send(http.MethodGet, "/usage", ""), fmt.Sprintf(`"quota":100000,"window":60,"used":%d,`, 12*(i+1)))
+		}, 10*time.Second, 10*time.Millisecond, "4 tokens and 2 of weight 4 a request")
+	}
 }
 
 // usageIsTold asks what is left when everything is used up.
