@@ -22,7 +22,7 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 func (v *visit) pass(w http.ResponseWriter) Entered {
 	e, h := Entered{Writer: w, Request: v.request, parsed: v.parsed}, w.Header()
 	if v.skipped != nil && len(v.met) == 0 {
-		v.warnUnlimited(w)
+		v.warnUnlimited(h)
 	}
 	if len(v.parts) > 0 || v.set.Results && len(v.met) > 0 {
 		v.header = h

@@ -43,7 +43,7 @@ func TestADeniedRequestIsRefusedBeforeAnythingElse(t *testing.T) {
 			assert.Equal(t, 403, w.Code)
 			assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 			assert.NotContains(t, w.Header(), "Retry-After", "there is no end")
-			assert.NotContains(t, w.Header(), "Ratelimit")
+			assert.NotContains(t, w.Header(), "X-Ratelimit-Limit")
 			assert.JSONEq(t, `{"error":"banned","message":"Requests from this client are not accepted."}`, w.Body.String())
 		}
 		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
@@ -113,7 +113,7 @@ func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
 		for range 3 {
 			w := serve(h, request(func(r *http.Request) { r.URL.Path = "/healthz" }))
 			require.Equal(t, 200, w.Code)
-			require.Empty(t, w.Header().Get("RateLimit"))
+			require.Empty(t, w.Header().Get("X-RateLimit-Limit"))
 		}
 		assert.Empty(t, store.charged)
 		assert.Equal(t, 200, serve(h, request()).Code)

@@ -80,7 +80,7 @@ const client = "192.0.2.1"
 func TestNoMoreRequestsOfAKeyAreInProgressThanItsRuleSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := outcomesSeen{}
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(2)}, Observer: seen})
+		d := deskOf(t, middleware.Config{Headers: bothHeaders, Rules: []middleware.Rule{exports(2)}, Observer: seen})
 		first := d.begin()
 		time.Sleep(3 * time.Second)
 		second := d.begin()
@@ -127,7 +127,7 @@ func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
 		rule.Limit, rule.Cost = limiter.All(limiter.PerHour(10), rule.Limit), middleware.Units(2)
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
+		d := deskOf(t, middleware.Config{Headers: bothHeaders, Rules: []middleware.Rule{rule}})
 		d.begin()
 		w := <-d.begin()
 		assert.Equal(t, 429, w.Code)
@@ -586,7 +586,7 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refused atomic.Int64
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observer(func(o *middleware.Observation) {
+		d := deskOf(t, middleware.Config{Headers: bothHeaders, Rules: []middleware.Rule{queued(1, 2, time.Minute)}, Observer: observer(func(o *middleware.Observation) {
 			if o.Outcome == middleware.OutcomeRefused {
 				refused.Add(1)
 			}

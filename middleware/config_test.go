@@ -261,7 +261,7 @@ func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 		w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 
-		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerHour(3)}},
+		c := middleware.Config{Headers: bothHeaders, Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerHour(3)}},
 			ByTier: map[string][]middleware.Rule{"premium": {{Name: "t", Key: keyfunc.Global, Limit: limiter.PerHour(4)}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(5)}}}}
 		l = limited(t, c)
 		require.NoError(t, c.Bans.List.Ban(t.Context(), "192.0.2.1", 0))

@@ -87,7 +87,7 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 			for i, want := range tt.codes {
 				w := serve(h, request())
 				assert.Equal(t, want, w.Code)
-				assert.Equal(t, tt.outage == limiter.FailLocal, w.Header().Get("RateLimit") != "", "request %d: what is not counted has no figures", i)
+				assert.Equal(t, tt.outage == limiter.FailLocal, w.Header().Get("X-RateLimit-Limit") != "", "request %d: what is not counted has no figures", i)
 			}
 			require.Zero(t, bansIn(t, list))
 			require.NoError(t, list.Ban(t.Context(), "192.0.2.77", 0))

@@ -53,9 +53,8 @@ func ExampleNew() {
 
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-	fmt.Println(w.Header().Get("RateLimit-Policy"))
-	// Output:
-	// "global";q=5000;w=1, "ip";q=300;w=60, "plan";q=100;w=3600
+	fmt.Println(w.Header().Get("X-RateLimit-Limit")) // of the rule with the fewest units left
+	// Output: 100
 }
 
 // Your own authentication says who the user is and which tier they are in.

@@ -22,7 +22,7 @@ type fields struct {
 func (v *visit) setPassed(h http.Header) {
 	switch {
 	case v.shown == 0 || v.set.Headers.Send == HeadersNone:
-	case v.shown == 1:
+	case v.shown == 1, v.set.Headers.Send == HeadersLegacy:
 		f := &struct {
 			fields
 			text [48]byte // makes it 128 bytes

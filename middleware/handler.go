@@ -3,6 +3,7 @@ package middleware
 import (
 	"mime/multipart"
 	"net/http"
+	"strings"
 )
 
 // Handler returns a handler that limits the requests to next: a middleware of net/http and chi.
@@ -227,10 +228,19 @@ func (v *visit) conclude(exempt bool, no *refusal) {
 	}
 }
 
-// warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.
-func (v *visit) warnUnlimited(w http.ResponseWriter) {
-	if len(w.Header()[fieldPolicy]) == 0 {
-		v.set.warnOnce("weir-unlimited", v.skipped.Name,
-			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey")
+// warnUnlimited warns that all rules skipped a request, unless a limiter further out limits it. That limiter's visit is
+// in the context, or its header fields, under any prefix, are in the response. HeadersNone may leave no trace.
+func (v *visit) warnUnlimited(h http.Header) {
+	for outer := visitOf(v.request.Context()); outer != nil; outer = visitOf(outer.Context) {
+		if outer.shown > 0 {
+			return
+		}
 	}
+	for name := range h {
+		if name == fieldPolicy || strings.HasSuffix(name, "-Remaining") {
+			return
+		}
+	}
+	v.set.warnOnce("weir-unlimited", v.skipped.Name,
+		"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey")
 }

@@ -36,6 +36,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 		headers      middleware.Dialect
 		sent, absent []string
 	}{
+		"zero":   {middleware.Headers{}.Send, legacy, draft},
 		"both":   {middleware.HeadersBoth, append(legacy, draft...), nil},
 		"legacy": {middleware.HeadersLegacy, legacy, draft},
 		"draft":  {middleware.HeadersDraft11, draft, legacy},
@@ -160,12 +161,15 @@ func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 
 func TestOtherMembersOfTheListsStay(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		inner := middleware.PerIP(limiter.PerHour(5))(ok)
+		perIP := func(limit limiter.Limit) *middleware.RateLimit {
+			return newLimit(t, middleware.Rule{Name: fmt.Sprint("ip:", limit.Events, "/1h"), Key: keyfunc.IP(), Limit: limit})
+		}
+		inner := perIP(limiter.PerHour(5)).Handler(ok)
 		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
 			inner.ServeHTTP(w, r)
 		})
-		w := serve(middleware.PerIP(limiter.PerHour(9))(between), request())
+		w := serve(perIP(limiter.PerHour(9)).Handler(between), request())
 		assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "gateway";q=1, "ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
 
 		alone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +183,7 @@ func TestOtherMembersOfTheListsStay(t *testing.T) {
 
 func TestResponsesShareNoHeaderMemory(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		h := middleware.PerIP(limiter.PerHour(9))(ok)
+		h := newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(9)}).Handler(ok)
 		first := serve(h, request()).Header()
 		for field, values := range first {
 			first[field] = append(values, "appended by somebody")
@@ -213,7 +217,7 @@ func TestFieldsAreStructuredAndRetryAfterIsNotBeforeTheWindow(t *testing.T) {
 					},
 				}
 			}
-			l, err := middleware.New(middleware.Config{Rules: rules})
+			l, err := middleware.New(middleware.Config{Headers: bothHeaders, Rules: rules})
 			if err != nil {
 				t.Skip(err)
 			}

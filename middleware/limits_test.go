@@ -62,6 +62,7 @@ func TestEachOfSeveralLimitsBinds(t *testing.T) {
 func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
 	var heard []middleware.RuleResult
 	l := limited(t, middleware.Config{
+		Headers:  bothHeaders,
 		Rules:    []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(100)}, several()},
 		Observer: observer(func(o *middleware.Observation) { heard = append(heard[:0], o.Rules...) }),
 	})
@@ -200,7 +201,7 @@ func TestTiersWithSeveralLimits(t *testing.T) {
 		Name: "plan", Key: keyfunc.Global, Limit: limiter.All(logOf(1, time.Second), logOf(2, time.Hour)),
 		Tiers: middleware.Tiers{"single": perHour(5), "gold": limiter.All(logOf(3, time.Second), logOf(4, time.Minute), logOf(9, time.Hour))},
 	}
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	l := newLimit(t, rule)
 	for tier, want := range map[string]string{
 		"":       `"plan";q=1;w=1, "plan.3600";q=2;w=3600`,
 		"single": `"plan";q=5;w=3600`,

@@ -77,7 +77,7 @@ func TestARequestThatIsShedSpendsNothingAndLearnsWhenToComeBack(t *testing.T) {
 	assert.Equal(t, 503, w.Code)
 	assert.Equal(t, "3", w.Header().Get("Retry-After"), "rounded up")
 	assert.Contains(t, w.Body.String(), "temporary_reduced_capacity")
-	assert.Empty(t, w.Header().Get("RateLimit"), "nothing was counted")
+	assert.Empty(t, w.Header().Get("X-RateLimit-Limit"), "nothing was counted")
 
 	c.free.Store(1)
 	assert.Equal(t, 200, serve(h, request()).Code, "its unit was given back")

@@ -30,7 +30,7 @@ func TestExemptPreflightsAreNotCountedAndOtherOptionsAre(t *testing.T) {
 		for range 3 {
 			w := serve(h, request(preflight))
 			require.Equal(t, 200, w.Code)
-			require.Empty(t, w.Header().Get("RateLimit"))
+			require.Empty(t, w.Header().Get("X-RateLimit-Limit"))
 		}
 		require.Equal(t, 200, serve(h, request(options)).Code)
 		require.Equal(t, 429, serve(h, request(options, header("Origin", "https://a.example"))).Code, "without the requested method it is no preflight")

@@ -126,7 +126,7 @@ func TestARequestIsDecidedByTheOutagePolicyThatItCameUnder(t *testing.T) {
 
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
+		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty})
 		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersLegacy}, Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Method == "PUT" }), Status: 429},
 			Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
@@ -278,6 +278,7 @@ func TestARequestIsRoutedForTheRulesThatDecide(t *testing.T) {
 		mux.Handle("/a", ok)
 		unrouted := configOf(middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty})
 		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: []middleware.Rule{{Name: "unknown", Key: keyfunc.Global, Limit: plenty}}}
+		unrouted.Headers, routed.Headers = bothHeaders, bothHeaders
 		l := limited(t, unrouted)
 		h := l.Handler(mux)
 		stop := make(chan struct{})

@@ -69,6 +69,7 @@ func TestJitterMakesRetryAfterLaterAndNeverSooner(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			period := time.Duration(test.retryAfter) * time.Second
 			h := limited(t, middleware.Config{
+				Headers: bothHeaders,
 				Refusal: middleware.Refusal{Jitter: test.general, Message: "{seconds}"},
 				Rules:   []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: logOf(1, period), Refusal: middleware.Refusal{Jitter: test.own}}},
 			}).Handler(ok)

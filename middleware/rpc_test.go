@@ -48,7 +48,7 @@ func TestARefusalOfAnRPCCountsAs429(t *testing.T) {
 			w := serve(h, rpc(media))
 			require.Equal(t, status, w.Code, media)
 			require.NotEmpty(t, w.Header().Get("Retry-After"), media)
-			require.NotEmpty(t, w.Header().Get("RateLimit"), media)
+			require.NotEmpty(t, w.Header().Get("X-RateLimit-Limit"), media)
 		}
 		assert.EqualValues(t, 7, left(t, outer, "refused", "192.0.2.1"), media)
 		assert.Equal(t, middleware.OutcomeRefused, heard.last(t).Outcome, media)

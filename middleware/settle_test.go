@@ -320,7 +320,7 @@ func TestARefusedRequestLeavesNothingBehind(t *testing.T) {
 			tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: limiter.PerHour(10).With(algorithm)}, full,
 			{Name: "login", Key: keyfunc.Global, Limit: perHour(7), Counts: middleware.Statuses(401)},
 		}
-		l := limited(t, middleware.Config{Rules: rules})
+		l := newLimit(t, rules...)
 		assert.Equal(t, 401, through(l, func(w http.ResponseWriter, r *http.Request) {
 			settling(t, 1)(w, r)
 			w.WriteHeader(401)

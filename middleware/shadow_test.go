@@ -216,7 +216,7 @@ func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
 		l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, 200, w.Code)
-		assert.Empty(t, w.Header().Get("RateLimit"))
+		assert.Empty(t, w.Header().Get("X-RateLimit-Limit"))
 		assert.Equal(t, limiter.FailLocal, l.Explain(request()).Rules[0].Rule.OnOutage, "a rule in shadow cannot be closed")
 
 		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Key: keyfunc.Global, Limit: plenty}}})

@@ -28,7 +28,7 @@ func longRefusals(t *testing.T) map[string]middleware.Config {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 60*24*time.Hour))
 	return map[string]middleware.Config{
-		"a limit": {Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: logOf(1, 30*24*time.Hour)}}},
+		"a limit": {Headers: bothHeaders, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: logOf(1, 30*24*time.Hour)}}},
 		"jitter": {Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: logOf(1, 20*24*time.Hour)}},
 			Refusal: middleware.Refusal{Jitter: 100}},
 		"a ban": {Bans: middleware.Bans{List: list, Keys: byIP}},

@@ -133,10 +133,46 @@ func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
 		}
 		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unlimited rule="+test.warns), name)
 	}
-	logger, log := logged()
-	inner := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{skips}}).Handler(ok)
-	serve(limited(t, middleware.Config{Rules: []middleware.Rule{byAddress}}).Handler(inner), request())
-	assert.Empty(t, log.String(), "a limiter around it has counted the request")
+}
+
+func TestALimiterFurtherOutLimitsASkippedRequest(t *testing.T) {
+	rules := func(edit func(*middleware.Rule)) []middleware.Rule {
+		r := middleware.Rule{Name: "outer", Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+		edit(&r)
+		return []middleware.Rule{r}
+	}
+	all := rules(func(*middleware.Rule) {})
+	slots := rules(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(9) })
+	send := func(d middleware.Dialect) middleware.Headers { return middleware.Headers{Send: d} }
+	for name, test := range map[string]struct {
+		outer middleware.Config
+		warns int
+	}{
+		"default":            {middleware.Config{Rules: all}, 0},
+		"both":               {middleware.Config{Headers: send(middleware.HeadersBoth), Rules: all}, 0},
+		"draft":              {middleware.Config{Headers: send(middleware.HeadersDraft11), Rules: all}, 0},
+		"another prefix":     {middleware.Config{Headers: middleware.Headers{Prefix: "RateLimit"}, Rules: all}, 0},
+		"slots":              {middleware.Config{Rules: slots}, 0},
+		"slots, draft":       {middleware.Config{Headers: send(middleware.HeadersDraft11), Rules: slots}, 0},
+		"slots, no fields":   {middleware.Config{Headers: send(middleware.HeadersNone), Rules: slots}, 0},
+		"Results, no fields": {middleware.Config{Headers: send(middleware.HeadersNone), Results: true, Rules: all}, 0},
+		"another route":      {middleware.Config{Rules: rules(func(r *middleware.Rule) { r.Match = middleware.Route("/b") })}, 1},
+		"shadow":             {middleware.Config{Results: true, Rules: rules(func(r *middleware.Rule) { r.Mode = middleware.Shadow })}, 1},
+		"exempt":             {middleware.Config{Rules: all, Allow: always}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			skips := []middleware.Rule{{Name: "user", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(1)}}
+			inner := limited(t, middleware.Config{Logger: logger, Rules: skips}).Handler(ok)
+			shadow := limited(t, middleware.Config{Rules: []middleware.Rule{
+				{Name: "between", Key: keyfunc.IP(), Limit: limiter.AtOnce(9), Mode: middleware.Shadow},
+			}})
+			for _, h := range []http.Handler{inner, shadow.Handler(inner)} {
+				serve(limited(t, test.outer).Handler(h), request(routedBy("/a")))
+			}
+			assert.Equal(t, test.warns, strings.Count(log.String(), "code=weir-unlimited"), log)
+		})
+	}
 }
 
 func TestWarnsOfRequestsThatTheRulesOfTiersAndRoutesLeaveFree(t *testing.T) {

@@ -296,6 +296,7 @@ func (s *server) wantStatus(want int, why, target string, header ...string) answ
 // limits makes a limiter that discards its warnings.
 func limits(c middleware.Config) Limit {
 	c.Logger = slog.New(slog.DiscardHandler)
+	c.Headers.Send = middleware.HeadersBoth // they list the rules that apply
 	return Limit{Rules: middleware.Must(middleware.New(c))}
 }
 

@@ -104,7 +104,7 @@ endpoints:
 default: {limit: 100/m}
 overload: {priority: [free, premium], max_wait: 1s, per_route: true, exempt: [/live]}
 soft: {at: 50%}
-headers: {send: legacy, limit: X-Rate, reset: delta}
+headers: {send: both, limit: X-Rate, reset: delta}
 refusal: {message: "C"}
 `
 

@@ -180,7 +180,7 @@ type soft struct {
 }
 
 type headers struct {
-	Send  string `yaml:"send" words:"both legacy draft none" default:"both" doc:"legacy: X-RateLimit-Limit, -Remaining and -Reset. draft: RateLimit-Policy and RateLimit."`
+	Send  string `yaml:"send" words:"legacy both draft none" default:"legacy" doc:"legacy: X-RateLimit-Limit, -Remaining and -Reset. draft: RateLimit-Policy and RateLimit, which list all rules."`
 	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"The prefix of the legacy fields: X-Rate-Limit."`
 	Reset string `yaml:"reset" words:"unix delta" default:"unix" doc:"The legacy Reset in seconds since 1970, or from now."`
 

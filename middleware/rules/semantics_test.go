@@ -48,6 +48,7 @@ func TestTheOrderIsBanAllowGlobalTierEndpointDefault(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := openText(t, `
 version: 1
+headers: {send: both}
 default: {limit: 3/h sliding_log}
 endpoints: {"GET /a": 2/h sliding_log}
 tiers: {free: {limit: 4/h sliding_log, key: ip}}

@@ -141,7 +141,7 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 
 // The meanings of words in a file. An empty or wrong word means the zero value.
 var (
-	families = map[string]middleware.Dialect{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
+	families = map[string]middleware.Dialect{"both": middleware.HeadersBoth, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
 	modes    = map[string]middleware.Mode{"shadow": middleware.Shadow, "deny": middleware.Deny}
 	bodies   = map[string]middleware.Body{"plain": middleware.BodyPlain, "ai": middleware.BodyAI}
 	noKeys   = map[string]middleware.NoKey{"skip": middleware.NoKeySkip, "bad_request": middleware.NoKeyBadRequest, "unauthorized": middleware.NoKeyUnauthorized}
