@@ -126,18 +126,19 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 			weir := asked(t)
 			at := behind(t, weir.Listener.Addr().String(), service.Listener.Addr().String(), p.files, p.command[0], p.command[1:]...)
 			spoofed := question("DELETE", "/free", "198.51.100.1")
-			for range 2 {
+			for left := range 2 {
 				resp, body := get(t, at+"/limited?q=%20", spoofed.Clone())
 				require.Equal(t, 200, resp.StatusCode, body)
 				assert.Equal(t, "served GET /limited?q=%20", body)
-				assert.Contains(t, resp.Header.Get("RateLimit"), `"limited"`)
-				assert.Contains(t, resp.Header.Get("RateLimit-Policy"), `"limited"`)
+				assert.Equal(t, []string{"2"}, resp.Header["X-Ratelimit-Limit"])
+				assert.Equal(t, []string{fmt.Sprint(1 - left)}, resp.Header["X-Ratelimit-Remaining"])
+				assert.Len(t, resp.Header["X-Ratelimit-Reset"], 1)
 			}
 			resp, body := get(t, at+"/limited", spoofed.Clone())
 			assert.Equal(t, 429, resp.StatusCode, body)
 			assert.NotEmpty(t, resp.Header.Get("Retry-After"))
 			assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
-			assert.Contains(t, resp.Header.Get("RateLimit"), `"limited"`)
+			assert.Equal(t, []string{"0"}, resp.Header["X-Ratelimit-Remaining"])
 			assert.Equal(t, p.bodies, strings.Contains(body, "rate_limit_exceeded"), body)
 			resp, _ = get(t, at+"/members", http.Header{})
 			assert.Equal(t, 401, resp.StatusCode)

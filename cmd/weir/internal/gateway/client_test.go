@@ -404,7 +404,7 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 
 // RFC 9110, 15.2: a client of HTTP/1.0 would take a 103 for the answer.
 func TestAnInformationalAnswerReachesOnlyClientsThatKnowIt(t *testing.T) {
-	g := start(t, "version: 1\ndefault: 100/h\n", upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	g := start(t, "version: 1\nheaders: {send: both}\ndefault: 100/h\n", upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusContinue)
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -434,7 +434,8 @@ func TestAnInformationalAnswerReachesOnlyClientsThatKnowIt(t *testing.T) {
 			}
 		}
 		assert.ElementsMatch(t, test.want, got, test.request)
-		assert.Contains(t, string(all), "Ratelimit:", "the limiter's fields are on the answer")
+		assert.Contains(t, string(all), "X-Ratelimit-Limit:", "the limiter's fields are on the answer")
+		assert.Contains(t, string(all), "\nRatelimit:", "the limiter's fields are on the answer")
 	}
 }
 

@@ -167,9 +167,9 @@ func TestNoSpellingTakesAnExemption(t *testing.T) {
 		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
 		for _, path := range []string{"/healthz/", "/healthz;a", "//healthz", "/healthz%2f", "/graphql/../healthz", "/graphql;/healthz", "/graphql%2f..%2fhealthz", "/%68ealthz;", `/\healthz`, "/graphql#/../healthz", "/HEALTHZ;"} {
 			answer := g.raw("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n")
-			assert.True(t, answer.StatusCode == 400 || answer.Header.Get("RateLimit-Policy") != "", "%s %s: %d", paths, path, answer.StatusCode)
+			assert.True(t, answer.StatusCode == 400 || answer.Header.Get("X-RateLimit-Limit") != "", "%s %s: %d", paths, path, answer.StatusCode)
 		}
-		assert.Empty(t, g.raw("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").Header.Get("RateLimit-Policy"))
+		assert.Empty(t, g.raw("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").Header.Get("X-RateLimit-Limit"))
 	}
 }
 
@@ -259,6 +259,7 @@ func (s *started) inHTTP2(fields [][2]string) string {
 
 func TestTheFilesPatternsAreTheRouter(t *testing.T) {
 	g := start(t, `version: 1
+headers: {send: both}
 proxies: {}
 allow: {routes: [/healthz, "GET /assets/*"]}
 endpoints:
@@ -517,7 +518,7 @@ func TestAnUpstreamThatSwitchesUnaskedIsBad(t *testing.T) {
 
 func TestStreamsTrailersAndEarlyHintsPass(t *testing.T) {
 	next := make(chan bool)
-	g := start(t, "version: 1\ndefault: 100/h\n", upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	g := start(t, "version: 1\nheaders: {send: both}\ndefault: 100/h\n", upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Set("Trailer", "Checksum")
@@ -601,7 +602,7 @@ func TestAnUpstreamThatDoesNotAnswerIs502Or504WithoutItsAddress(t *testing.T) {
 		body, _ := io.ReadAll(answer.Body)
 		assert.Equal(t, test.status, answer.StatusCode, test.upstream)
 		assert.Equal(t, http.StatusText(test.status)+"\n", string(body))
-		assert.NotEmpty(t, answer.Header.Get("RateLimit"), "the request counts")
+		assert.NotEmpty(t, answer.Header.Get("X-RateLimit-Limit"), "the request counts")
 	}
 }
 
@@ -665,7 +666,7 @@ func TestReloadsUnderLoadLoseNoRequestAndNoRule(t *testing.T) {
 			defer client.CloseIdleConnections()
 			for ctx.Err() == nil {
 				answer, err := client.Get(g.url + "/users/me")
-				if err != nil || answer.StatusCode != 200 || answer.Header.Get("RateLimit-Policy") == "" {
+				if err != nil || answer.StatusCode != 200 || answer.Header.Get("X-RateLimit-Limit") == "" {
 					wrong.Add(1)
 				}
 				if err == nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
@@ -239,6 +238,3 @@ func respond(all []asked, now time.Time) *pb.RateLimitResponse {
 
 // seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-// quoted returns a rule's name, which is printable ASCII, as a string of RFC 9651.
-func quoted(name string) string { return strconv.Quote(name) }

@@ -45,7 +45,6 @@ type limit struct {
 	quotas    []*limiter.Quota
 	shadow    bool // also if all rules are
 	described *pb.RateLimitResponse_RateLimit
-	policy    string // its item of RateLimit-Policy
 }
 
 // newTable returns the table of rules. Rules without descriptors are an error, because a reload must not
@@ -88,10 +87,8 @@ func (t *table) newLimit(d envoy.Descriptor, allowed limiter.Allowance) (*limit,
 			}
 		}
 	}
-	first := quotas[0].Limit()
 	l := &limit{Descriptor: d, quotas: quotas, shadow: shadow}
-	l.described = describe(l.Name, first)
-	l.policy = quoted(l.Name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
+	l.described = describe(l.Name, quotas[0].Limit())
 	return l, nil
 }
 

@@ -17,8 +17,9 @@ core.register_action("weir", {"http-req"}, function(txn)
     if not caching or caching[0] ~= "no-store" then
         txn:set_var("txn.weir_away", true)
     elseif answer.status < 300 then
-        for field, name in pairs({ratelimit = "txn.weir_ratelimit", ["ratelimit-policy"] = "txn.weir_policy"}) do
-            if answer.headers[field] then txn:set_var(name, answer.headers[field][0]) end
+        for _, name in ipairs({"limit", "remaining", "reset"}) do
+            local values = answer.headers["x-ratelimit-" .. name]
+            if values then txn:set_var("txn.weir_" .. name, values[0]) end
         end
     else
         local reply = txn:reply{status = answer.status, body = answer.body}
