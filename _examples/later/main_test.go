@@ -53,7 +53,7 @@ func TestWhatIsRefusedRunsLater(t *testing.T) {
 			waiting = resp.Header.Get("Location")
 			assert.Contains(t, body, "likely to run at")
 			assert.Empty(t, resp.Header.Get("Retry-After"))
-			assert.Contains(t, resp.Header.Get("RateLimit"), `"reports";r=0`)
+			assert.Equal(t, "0", resp.Header.Get("X-RateLimit-Remaining"))
 		case 429:
 			assert.NotEmpty(t, resp.Header.Get("Retry-After"))
 		default:

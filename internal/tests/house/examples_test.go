@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
@@ -267,7 +266,6 @@ func twoRunAndTwoWait(t *testing.T, server string, _ []string) {
 			continue
 		}
 		require.Equal(t, http.StatusTooManyRequests, response.StatusCode)
-		require.Equal(t, `"exports";q=2;qu="concurrent-requests"`, response.Header.Get("RateLimit-Policy"))
 		require.NotEmpty(t, response.Header.Get("Retry-After"))
 	}
 	require.Equal(t, 4, passed, "two at once, and two that waited")
@@ -388,11 +386,7 @@ func (e example) isKept(t *testing.T, server string) {
 	if most := 2 * int(e.within/time.Second); retry < 1 || retry > most {
 		t.Errorf("Retry-After is %d, want from 1 to %d", retry, most)
 	}
-	for _, field := range []string{"RateLimit", "RateLimit-Policy"} {
-		list, err := httpsfv.UnmarshalList(h.Values(field))
-		require.NoError(t, err, "%s: %q", field, h.Values(field))
-		require.NotEmpty(t, list, "%s lists the rules", field)
-	}
+	require.NotContains(t, h, "Ratelimit-Policy", "clients see no rules")
 
 	if e.free != "" {
 		require.Equal(t, http.StatusOK, ask(t, server, e.free, nil).StatusCode,

@@ -208,12 +208,14 @@ func TestAnOuterLimitersNumbersStandWhereTheInnerOneCountsNothing(t *testing.T) 
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
+	both := middleware.Headers{Send: middleware.HeadersBoth}
 	inner, err := middleware.New(middleware.Config{
-		Store: redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}),
-		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.FailOpen}},
+		Headers: both,
+		Store:   redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}}),
+		Rules:   []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.FailOpen}},
 	})
 	require.NoError(t, err)
-	outer, err := middleware.New(middleware.Config{Results: true, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
+	outer, err := middleware.New(middleware.Config{Headers: both, Results: true, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
 	require.NoError(t, err)
 	var result middleware.Result
 	server := httptest.NewServer(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
