@@ -17,9 +17,9 @@
 //		log.Fatal(http.ListenAndServe("127.0.0.1:8080", limited))
 //	}
 //
-// Every client address has 100 requests a minute. Responses say what is left, in the X-RateLimit and
-// RateLimit fields; the 101st request is answered 429 with Retry-After. If the service is behind a
-// proxy, name the proxy (keyfunc.TrustProxies), or all clients share the proxy's limit.
+// Every client address has 100 requests a minute. Responses say what is left, in the X-RateLimit
+// fields; the 101st request is answered 429 with Retry-After. If the service is behind a proxy, name
+// the proxy (keyfunc.TrustProxies), or all clients share the proxy's limit.
 //
 // The tutorial, https://weirgo.github.io/weir/start, goes on from here, step by step.
 //

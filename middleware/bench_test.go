@@ -47,6 +47,9 @@ type costing struct {
 func costings(t testing.TB) []costing {
 	once := limiter.PerDay(1)
 	problem, get := header("Accept", "application/problem+json"), request()
+	both := func(rules []middleware.Rule) middleware.Config {
+		return middleware.Config{Headers: bothHeaders, Rules: rules}
+	}
 	lean := func(rules ...middleware.Rule) middleware.Config {
 		return middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: rules}
 	}
@@ -79,16 +82,18 @@ func costings(t testing.TB) []costing {
 	return []costing{
 		// The request's copy, with the scope that is its context and the fields' values.
 		{"allowed", middleware.Config{Rules: perIP(plenty, 1)}, get, 1},
-		{"allowed, legacy", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersLegacy}}, get, 1},
+		{"allowed, both", both(perIP(plenty, 1)), get, 1},
 		{"allowed, draft", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersDraft11}}, get, 1},
 		{"allowed, no fields", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersNone}}, get, 1},
-		{"allowed, no Result", middleware.Config{Rules: perIP(plenty, 1)}, get, 1},
 		{"allowed, lean", lean(perIP(plenty, 1)...), get, 0},
 		{"allowed, three lean", lean(perIP(plenty, 3)...), get, 0},
 		{"allowed, three limits lean", lean(several), get, 0},
-		{"allowed, three rules", middleware.Config{Rules: perIP(plenty, 3)}, get, 2},
-		{"allowed, eight rules", middleware.Config{Rules: perIP(plenty, 8)}, get, 10},           // as long as the text is
-		{"allowed, three limits", middleware.Config{Rules: []middleware.Rule{several}}, get, 3}, // and the text of what is long to tell
+		{"allowed, three rules", middleware.Config{Rules: perIP(plenty, 3)}, get, 1},
+		{"allowed, three rules, both", both(perIP(plenty, 3)), get, 1},
+		{"allowed, eight rules", middleware.Config{Rules: perIP(plenty, 8)}, get, 2},
+		{"allowed, eight rules, both", both(perIP(plenty, 8)), get, 3}, // the text is long
+		{"allowed, three limits", middleware.Config{Rules: []middleware.Rule{several}}, get, 1},
+		{"allowed, three limits, both", both([]middleware.Rule{several}), get, 1},
 		{"allowed, observed", middleware.Config{Rules: perIP(plenty, 1), Observer: &counter{}}, get, 1},
 		{"allowed, nothing is banned", middleware.Config{Rules: perIP(plenty, 1), Bans: middleware.Bans{List: bansOf(t), Keys: byIP}}, get, 1},
 		{"allowed, a thousand routes", middleware.Config{ByRoute: thousand}, request(routedBy("GET /api/resource7/{id}/part30")), 1},
@@ -106,7 +111,8 @@ func costings(t testing.TB) []costing {
 		{"refused", middleware.Config{Rules: perIP(once, 1)}, get, 1},
 		{"refused, no fields", middleware.Config{Rules: perIP(once, 1), Headers: middleware.Headers{Send: middleware.HeadersNone}}, get, 1},
 		{"refused, problem", middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},
-		{"refused, three rules", middleware.Config{Rules: perIP(once, 3)}, get, 2},
+		{"refused, three rules", middleware.Config{Rules: perIP(once, 3)}, get, 1},
+		{"refused, three rules, both", both(perIP(once, 3)), get, 2},
 		{"refused, a long Accept", middleware.Config{Rules: perIP(once, 1)}, request(header("Accept", strings.Repeat("a/B;q=0.5,", 1<<20/10))), 1},
 		{"banned", middleware.Config{Rules: perIP(plenty, 1), Bans: middleware.Bans{List: banned, Keys: byIP}}, get, 1},
 	}

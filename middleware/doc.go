@@ -26,9 +26,8 @@
 //
 // # What clients see
 //
-// Responses report what is left, in the X-RateLimit fields and in the RateLimit fields of
-// draft-ietf-httpapi-ratelimit-headers-11 (see [Headers]). A refusal is 429 with Retry-After,
-// Cache-Control: no-store, and a body in the format that the client accepts: application/problem+json
+// Responses report what is left in the X-RateLimit fields (see [Headers]). A refusal is 429 with
+// Retry-After, Cache-Control: no-store, and a body in the format that the client accepts: application/problem+json
 // (RFC 9457) if it asks for it, application/json, or text. If a request costs more than the limit ever
 // allows at once, the refusal has no Retry-After.
 //

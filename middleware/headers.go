@@ -33,8 +33,8 @@ type Dialect uint8
 
 const (
 	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the
-	// strictest limit. They leave out AtOnce, because nobody knows when a slot becomes free. Reset is
-	// in seconds since 1970, as at GitHub.
+	// strictest limit. They leave out AtOnce, because nobody knows when a slot becomes free: a request
+	// that met nothing but AtOnce has none. Reset is in seconds since 1970, as at GitHub.
 	//
 	// It is the default because clients read X-RateLimit: of 90 HTTP clients and set-ups tested in
 	// November 2026, three wait until X-RateLimit-Reset, and none uses the fields of HeadersDraft11.

@@ -53,9 +53,8 @@ var contestants = func() []contestant {
 	all := []contestant{
 		{Peer: peers.Peer{Name: "floor-bare", Wrap: func(_ peers.Quota, next http.Handler) (http.Handler, error) { return next, nil }}, only: allowed},
 		{Peer: peers.Peer{Name: "weir", Wrap: weirWith(nil)}},
-		{Peer: peers.Peer{Name: "weir-legacy", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersLegacy })}},
+		{Peer: peers.Peer{Name: "weir-both", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersBoth })}},
 		{Peer: peers.Peer{Name: "weir-none", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersNone })}},
-		{Peer: peers.Peer{Name: "weir-lean", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersNone })}},
 		{Peer: peers.Peer{Name: "weir-ban", Wrap: weirWith(banClient)}, only: refused, status: http.StatusForbidden},
 		{Peer: peers.Peer{Name: "weir-rules=3", Wrap: weirWith(addRules)}, only: allowed},
 		{Peer: peers.Peer{Name: "weir-gin", Wrap: wrapGin, Frame: func(next http.Handler) http.Handler { return withGin(next, func(*gin.Context) {}) }}},
