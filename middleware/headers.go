@@ -40,7 +40,8 @@ const (
 	// November 2026, three wait until X-RateLimit-Reset, and none uses the fields of HeadersDraft11.
 	HeadersLegacy Dialect = iota
 
-	// HeadersBoth sends HeadersLegacy and HeadersDraft11.
+	// HeadersBoth sends HeadersLegacy and HeadersDraft11. Package pace reads in RateLimit when the next
+	// unit comes, and in X-RateLimit-Reset only when all are free.
 	HeadersBoth
 
 	// HeadersDraft11 sends RateLimit-Policy and RateLimit, which list every rule, as in
