@@ -17,25 +17,30 @@ func Ask(body []byte) ([]byte, bool) {
 	a.start(request)
 	a.visitor = &a
 	a.write(body)
-	if a.broken || a.depth > 0 || !a.members[whole].isObject || !a.streams || a.asks || a.unclear {
+	value := func(u use) string { return string(body[a.members[u].begin:a.members[u].end]) }
+	all, o, usage := a.members[whole], a.members[options], a.members[includeUsage]
+	if a.broken || a.depth > 0 || a.twice || all.first != '{' || value(streams) != "true" {
 		return body, false
 	}
 	const member = `"include_usage":true`
-	in, insert := a.members[whole], `"stream_options":{`+member+`},`
-	from, to := in.begin+1, in.begin+1 // before the first member
-	options, usage := a.members[options], a.members[includeUsage]
+	from, to, insert := all.begin+1, all.begin+1, `"stream_options":{`+member+`},`
 	switch {
-	case usage.given:
-		from, to, insert = usage.begin, usage.end, "true"
-	case options.isObject:
-		from, to, insert = options.begin+1, options.begin+1, member+","
-		if bytes.HasPrefix(bytes.TrimLeft(body[from:], " \t\r\n"), []byte{'}'}) {
-			insert = member
+	case !o.given:
+	case value(options) == "null":
+		from, to, insert = o.begin, o.end, "{"+member+"}"
+	case o.first != '{':
+		return body, false
+	case !usage.given:
+		from, to, insert = o.begin+1, o.begin+1, member
+		if bytes.TrimLeft(body[from:], " \t\r\n")[0] != '}' {
+			insert += ","
 		}
-	case options.given: // null
-		from, to, insert = options.begin, options.end, "{"+member+"}"
+	case value(includeUsage) == "false" || value(includeUsage) == "null":
+		from, to, insert = usage.begin, usage.end, "true"
+	default:
+		return body, false
 	}
-	return slices.Replace(body, int(from), int(to), []byte(insert)...), true
+	return slices.Replace(body, from, to, []byte(insert)...), true
 }
 
 const (
@@ -56,35 +61,22 @@ var request = tree(map[use][]string{
 type asker struct {
 	scanner
 	members [includeUsage + 1]member
-	streams bool
-	asks    bool
-	unclear bool
+	twice   bool // a member is there twice
 }
 
-// A member is the place of a member's value in a body.
+// A member is where a member's value is in a body.
 type member struct {
-	given, isObject bool
-	begin, end      int64
+	given      bool
+	first      byte
+	begin, end int // end: of a literal
 }
 
 // begin implements visitor.
 func (a *asker) begin(n *node, c byte) {
 	m := &a.members[n.use]
-	a.unclear = a.unclear || m.given
-	*m = member{given: true, isObject: c == '{', begin: a.at}
+	a.twice = a.twice || m.given
+	*m = member{given: true, first: c, begin: a.at}
 }
 
 // end implements visitor.
-func (a *asker) end(n *node, c byte, value []byte, _ int64) {
-	a.members[n.use].end = a.at
-	isTrue, isNull := string(value) == "true" && c == 't', string(value) == "null" && c == 'n'
-	switch n.use {
-	case streams:
-		a.streams = isTrue
-	case options:
-		a.unclear = a.unclear || c != '{' && !isNull
-	case includeUsage:
-		a.asks = isTrue
-		a.unclear = a.unclear || !isTrue && !isNull && (c != 'f' || string(value) != "false")
-	}
-}
+func (a *asker) end(n *node, _ byte, _ []byte, _ int64) { a.members[n.use].end = a.at }

@@ -141,6 +141,8 @@ func (m *meter) begin(n *node, c byte) {
 func (m *meter) end(n *node, c byte, value []byte, length int64) {
 	e := &m.event
 	switch {
+	case n == answers && string(value) == "DONE": // [DONE] ends a stream of OpenAI
+		m.final = m.final || m.before
 	case n == answers:
 		e.ended = true
 		m.final = m.final || e.counted && (e.last || e.choices == 1 || m.single && m.depth == 0 && c == '{')

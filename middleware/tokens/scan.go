@@ -1,7 +1,6 @@
 package tokens
 
 import (
-	"bytes"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -47,7 +46,7 @@ type visitor interface {
 // A scanner reads JSON that comes in pieces, in constant memory. It accepts more than JSON.
 type scanner struct {
 	visitor visitor
-	at      int64 // offset of a value that begins, and of the byte behind a literal that ends
+	at      int // offset of a value that begins, and of the byte behind a literal that ends
 	state   state
 	broken  bool // this is not JSON; all else is ignored
 
@@ -98,14 +97,33 @@ func (s *scanner) write(p []byte) {
 	for len(p) > 0 && !s.broken {
 		n := s.step(p)
 		p = p[n:]
-		s.at += int64(n)
+		s.at += n
 	}
 }
 
+// A set is a set of bytes.
+type set [256]bool
+
+func setOf(members string) *set {
+	var s set
+	for i := range len(members) {
+		s[members[i]] = true
+	}
+	return &s
+}
+
+var (
+	stringStops  = setOf(`"\`)
+	literalStops = setOf(" \t\r\n,:]}[{\"")
+	lineStops    = setOf("\r\n")
+)
+
 // until returns how many bytes of p are before the first of stops.
-func until(p []byte, stops string) int {
-	if n := bytes.IndexAny(p, stops); n >= 0 {
-		return n
+func until(p []byte, stops *set) int {
+	for i, c := range p {
+		if stops[c] {
+			return i
+		}
 	}
 	return len(p)
 }
@@ -117,7 +135,7 @@ func (s *scanner) step(p []byte) int {
 	case between:
 		s.structure(c)
 	case inString:
-		if n := until(p, `"\`); n > 0 {
+		if n := until(p, stringStops); n > 0 {
 			s.append(p[:n])
 			return n
 		}
@@ -146,7 +164,7 @@ func (s *scanner) step(p []byte) int {
 			s.append(utf)
 		}
 	case inLiteral:
-		if n := until(p, " \t\r\n,:]}[{\""); n > 0 {
+		if n := until(p, literalStops); n > 0 {
 			s.append(p[:n])
 			return n
 		}

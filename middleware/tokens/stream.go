@@ -1,108 +1,83 @@
 package tokens
 
-// A stream splits an event stream, which comes in pieces, into lines, and gives a meter the data of each event.
+// A stream splits an event stream, which comes in pieces, into lines, and gives the data of each event to a meter.
 type stream struct {
-	bom       int // bytes of a byte order mark, which may come first
-	line      lineState
-	name      int  // bytes of "data" that the line begins with
-	fields    bool // the event has lines that are no comments
-	cr        bool // the last byte was a carriage return: a line feed belongs to it
-	head      [8]byte
-	headLen   int  // bytes of head that the last line of data begins with
-	usageOnly bool // the event that ended last has only the usage
+	meter  *meter
+	bom    int // bytes of a byte order mark, which may come first
+	line   lineState
+	name   int  // bytes of "data" that the line begins with
+	cr     bool // the last byte was a carriage return: a line feed belongs to it
+	fields bool // the event has a line that is not a comment, or the beginning of one
+
+	passed bool // a byte of the event has been forwarded
+	remove bool // what was read last ends an event that has only the usage, and of which no byte was forwarded
 }
 
 type lineState byte
 
 const (
-	atName  lineState = iota
+	inName  lineState = iota
 	atSpace           // one space may follow the colon
 	inData
-	inField // with another name
-	inComment
-)
-
-// What next has found.
-type found int
-
-const (
-	within   found = iota // more of an event
-	comment               // the end of a comment outside of events
-	eventEnd              // an empty line
-	endTail               // the line feed of a carriage return that ended a comment or event
+	inOther // a comment, or another field
 )
 
 const (
 	mark = "\ufeff"
 	data = "data"
-	done = "[DONE]" // the last event of a chat completion
 )
 
 // next reads from the beginning of p, to the end of a line at most, and returns how many bytes it has read.
-func (s *stream) next(p []byte, m *meter) (n int, f found) {
-	c := p[0]
-	isTail := s.cr && c == '\n'
-	s.cr = c == '\r'
-	switch {
-	case isTail && !s.fields:
-		return 1, endTail
-	case isTail:
-		return 1, within
-	case s.bom < len(mark) && c == mark[s.bom]:
-		s.bom++
-		return 1, within
+func (s *stream) next(p []byte) int {
+	c, isTail := p[0], s.cr && p[0] == '\n'
+	if s.cr = c == '\r'; isTail {
+		return 1
 	}
-	s.bom = len(mark)
-	switch {
+	s.remove = false
+	if s.bom < len(mark) && c == mark[s.bom] {
+		s.bom++
+		return 1
+	}
+	switch s.bom = len(mark); {
 	case c == '\n' || c == '\r':
-		return 1, s.endLine(m)
-	case s.line == atName:
-		s.inName(c, m)
-		return 1, within
+		if s.line == inName && s.name == 0 { // an event ends
+			s.remove = !s.passed && s.meter.event.isUsageOnly()
+			s.fields, s.passed = false, false
+			s.meter.nextEvent()
+		}
+		s.line, s.name = inName, 0
+		return 1
+	case s.line == inName:
+		s.readName(c)
+		return 1
 	case s.line == atSpace:
 		if s.line = inData; c == ' ' {
-			return 1, within
+			return 1
 		}
 	}
-	n = until(p, "\r\n")
+	n := until(p, lineStops)
 	if s.line == inData {
-		s.headLen += copy(s.head[s.headLen:], p[:n])
-		if string(s.head[:s.headLen]) == done {
-			m.final = m.final || m.before
-		}
-		m.write(p[:n])
+		s.meter.write(p[:n])
 	}
-	return n, within
+	return n
 }
 
-// inName reads a byte of a field's name, or the colon behind it.
-func (s *stream) inName(c byte, m *meter) {
-	if c == ':' && s.name == 0 {
-		s.line = inComment
-		return
-	}
-	s.fields = true
+// readName reads a byte of a field's name, or the colon behind it.
+func (s *stream) readName(c byte) {
+	isComment := s.name == 0 && c == ':'
+	s.fields = s.fields || !isComment
 	switch {
 	case s.name < len(data) && c == data[s.name]:
 		s.name++
 	case s.name == len(data) && c == ':':
-		s.line, s.headLen = atSpace, 0
-		m.write([]byte{'\n'}) // lines of data are joined by it
+		s.line = atSpace
+		s.meter.write([]byte{'\n'}) // which joins lines of data
 	default:
-		s.line = inField
+		s.line = inOther
 	}
 }
 
-func (s *stream) endLine(m *meter) found {
-	line, isEmpty := s.line, s.line == atName && s.name == 0
-	s.line, s.name = atName, 0
-	switch {
-	case isEmpty:
-		s.usageOnly, s.fields = m.event.isUsageOnly(), false
-		m.nextEvent()
-		return eventEnd
-	case line == inComment && !s.fields:
-		return comment
-	}
-	return within
+// isHeld reports whether what was read of the event must not be forwarded yet.
+func (s *stream) isHeld() bool {
+	return s.fields && !s.passed && !s.meter.broken && s.meter.event.mayBeUsageOnly()
 }

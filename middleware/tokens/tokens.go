@@ -109,13 +109,13 @@ func Watch(res *http.Response, o Options, done func(Report)) {
 	contentType, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	contentType = strings.TrimSpace(contentType)
 	b := &body{source: res.Body, status: res.StatusCode, done: done}
-	b.meter.start(answers)
-	b.meter.visitor = &b.meter
+	b.meter.visitor, b.stream.meter = &b.meter, &b.meter
+	b.meter.nextEvent()
 	switch encoding := res.Header.Get("Content-Encoding"); {
 	case res.Body == nil:
 		b.source = http.NoBody
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		b.kind = opaque
+		b.kind = unreadable
 	case contentType == "text/event-stream":
 		if b.kind = events; o.Asked {
 			b.held = make([]byte, 0, mostHeld)
@@ -135,7 +135,7 @@ const mostHeld = 8 << 10
 const (
 	values = iota // JSON: a value, or several in NDJSON
 	events
-	opaque
+	unreadable
 )
 
 // A body reports what is read from another one.
@@ -145,11 +145,9 @@ type body struct {
 	status int
 	done   func(Report)
 
-	held    []byte // nil: bytes are not held back. Else the bytes read and not returned
-	ready   int    // so many bytes of held may be returned
-	passed  bool   // bytes of the current event may be returned, so it is not removed
-	removed bool   // the last event was removed
-	err     error  // ends the body, after held
+	held  []byte // what was read and not returned; nil: nothing is held back
+	ready int    // so many bytes of held may be returned
+	err   error  // ends the body, after held
 
 	mu       sync.Mutex // guards what follows: a body may be closed while it is read
 	reported bool
@@ -193,44 +191,35 @@ func (b *body) Close() error {
 func (b *body) watch(p []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.reported:
-	case b.kind == values:
+	switch b.kind {
+	case values:
 		b.meter.write(p)
-	case b.kind == events:
+	case events:
 		for len(p) > 0 {
-			n, _ := b.stream.next(p, &b.meter)
-			p = p[n:]
+			p = p[b.stream.next(p):]
 		}
 	}
 }
 
-// fill reads more bytes into held, and decides what of it may be returned. If none may be, all of held
-// belongs to one event.
+// fill reads more bytes into held, and decides which may be returned. What may not belongs to one event.
 func (b *body) fill() {
+	at := len(b.held)
+	n, err := b.source.Read(b.held[at:cap(b.held)])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := len(b.held)
-	b.mu.Unlock()
-	n, err := b.source.Read(b.held[old:cap(b.held)])
-	b.mu.Lock()
-	b.held, b.err = b.held[:old+n], err
-	for at := old; at < len(b.held); {
-		n, found := b.stream.next(b.held[at:], &b.meter)
-		at += n
-		if found == within && !b.passed && b.meter.event.mayBeUsageOnly() && !b.meter.broken {
-			continue
-		}
-		remove := found == eventEnd && !b.passed && b.stream.usageOnly || found == endTail && b.removed
-		if remove {
+	b.held, b.err = b.held[:at+n], err
+	for at < len(b.held) {
+		at += b.stream.next(b.held[at:])
+		switch {
+		case b.stream.remove:
 			b.held = append(b.held[:b.ready], b.held[at:]...)
 			at = b.ready
+		case !b.stream.isHeld():
+			b.ready, b.stream.passed = at, b.stream.fields
 		}
-		b.ready = at
-		b.passed, b.removed = found == within, remove
 	}
 	if b.err != nil || b.ready == 0 && len(b.held) == cap(b.held) {
-		b.ready, b.passed = len(b.held), true
+		b.ready, b.stream.passed = len(b.held), true
 	}
 }
 
