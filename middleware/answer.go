@@ -64,7 +64,7 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 		response.Drain(w, r, true)
 		return
 	}
-	a, facts := &reply{}, no.facts(no.seconds())
+	a, facts := &reply{}, no.facts(v.seconds(no))
 	facts.Stop = no.stops(&facts, &v.set.Refusal)
 	text := v.setRefused(w.Header(), a, no, &facts)
 	answers := v.set.Refusal.Answer
@@ -91,6 +91,8 @@ func (v *visit) answer(w http.ResponseWriter, r *http.Request, no *refusal, onRe
 			countsAs(w, r, no.answered())
 		}
 		writeBody(w, r, status, body)
+	case no.streams(r, &facts):
+		no.stream(w, r, &facts)
 	default:
 		v.write(w, r, no, facts, a, text)
 	}

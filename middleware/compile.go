@@ -102,6 +102,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.reject(set.Bans.List != nil && len(set.banKeys) == 0,
 		inConfig.Of("Bans"), "has a List, but no key is looked up: it needs Keys, or a rule with Escalate")
+	c.checkPaced()
+	c.checkStreams()
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
@@ -196,6 +198,7 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	}
 	r := &rule{Rule: given, shadow: shadow, together: isGlobal(given.Key), notes: &notes{}}
 	r.Refusal = c.inherited(at, given)
+	r.streams = c.streams(at, given, r.Refusal, info.Route)
 	if given.Cost.isGiven() {
 		r.cost = r.Cost.read
 	}

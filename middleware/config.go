@@ -165,7 +165,7 @@ type Rule struct {
 	Mode Mode
 
 	// Refusal is the answer to requests that the rule refuses. It replaces Config.Refusal field by
-	// field; a rule with Deny ignores Config.Refusal, except for its Answer. Zero: Config.Refusal.
+	// field; a rule with Deny ignores Config.Refusal, except for its Answer and Body. Zero: Config.Refusal.
 	Refusal Refusal
 }
 

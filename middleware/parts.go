@@ -46,7 +46,7 @@ type feature struct {
 }
 
 // features are all features, in the order in which they act.
-var features = []feature{distinct, afterwards, atOnce, endingOverrides, turns, overload, settling, escalation}
+var features = []feature{distinct, afterwards, atOnce, endingOverrides, turns, overload, settling, escalation, paced}
 
 // A need is what a feature needs of a request that passes. A greater need includes the smaller ones.
 type need uint8

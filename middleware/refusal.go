@@ -46,13 +46,14 @@ func (no *refusal) limitText() string {
 	return ""
 }
 
-// seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
+// seconds returns how long to wait, rounded up, with Paced and Jitter of the rule. It is 0 if that is unknown, or
 // if waiting does not help.
-func (no *refusal) seconds() int64 {
-	if no.retry == limiter.Never {
+func (v *visit) seconds(no *refusal) int64 {
+	wait := v.wait(no)
+	if wait == limiter.Never {
 		return 0
 	}
-	seconds := secondsUp(no.retry)
+	seconds := secondsUp(wait)
 	t := no.byRule()
 	if t == nil || t.Jitter == 0 || seconds == 0 {
 		return seconds

@@ -43,8 +43,17 @@ type Refusal struct {
 	// days even with Jitter. Zero: no jitter.
 	Jitter int
 
+	// Paced is the longest time, at most 366 days, that is added to a wait so that clients return one after another, at
+	// the rate of the limit: each refused client gets the next free place in a line. It needs a rule with the Key
+	// [keyfunc.Global] and a rate; that of Config.Refusal is for all such rules. Each process has its own lines, one for
+	// each tier of a rule, so with n processes clients return n times as fast. A client that does not wait takes a place
+	// with each request, so that its flood moves everybody to the exact wait plus Paced: put a limiter by client in
+	// front. A rule beside this one is not charged while this one refuses. The fields for reset, StopAbove, Usage and
+	// Result stay exact. Jitter comes on top. Zero: not paced.
+	Paced time.Duration
+
 	// StopAbove is the longest wait, at most 366 days, that clients should wait out. A refusal with a longer one,
-	// before Jitter, or for which waiting does not help, carries X-Should-Retry: false, for gRPC a negative
+	// before Paced and Jitter, or for which waiting does not help, carries X-Should-Retry: false, for gRPC a negative
 	// pushback; JSON and problem objects then have "retry": false. Many SDKs then return an error at once instead
 	// of waiting for hours. Retry-After stays. That of Config.Refusal is also for bans, 400 and 401. Negative: never,
 	// also where Config.Refusal has one. Zero: never.
@@ -53,6 +62,20 @@ type Refusal struct {
 	// Body is the form of JSON bodies. In Config.Refusal it also applies to bans, 400, 401, 503, and rules with Deny.
 	// Zero: the Body of Config.Refusal, or BodyPlain.
 	Body Body
+
+	// Stream answers the EventSource of a browser, which a 429 closes for good, with an event stream that ends at once:
+	// status 200 and "retry:" with the time to wait, after which the browser connects again. It is for a GET of HTTP/1.1
+	// or later whose Accept is text/event-stream and nothing else, on a route that the rule's own Match names or its
+	// pattern in Config.ByRoute, if a limit refuses it for at most 60 seconds and StopAbove has no objection. All other
+	// refusals stay as they are. Logs, metrics and Counts see the status 429. The browser keeps the time for later
+	// connections, so let handlers begin each stream with a "retry:" of their own. Put what sets the fields of CORS
+	// around the limiter, as a browser does not read a stream without them.
+	//
+	// A proxy that asks about a request takes 200 for a yes. So a request with a field that such proxies set is
+	// answered 429: X-Forwarded-Uri, X-Forwarded-Method, X-Original-*, X-Auth-Request-* and X-Envoy-*. nginx sets a field
+	// only if told to: never set Stream for a route that a proxy asks. In Config.Refusal it is for all rules that name a
+	// route. False: a stream is refused like any other request.
+	Stream bool
 
 	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After
 	// included. The status is result.Status unless Answer writes another. Nil: a short body in the
@@ -96,6 +119,7 @@ func (r Refusal) Validate() error {
 		"Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
 	reject(r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour, "Refusal.RetryAfter",
 		"is %v: it must be from 0 to 366 days", r.RetryAfter)
+	reject(r.Paced < 0 || r.Paced > 366*24*time.Hour, "Refusal.Paced", "is %v: it must be from 0 to 366 days", r.Paced)
 	reject(r.StopAbove > 366*24*time.Hour, "Refusal.StopAbove",
 		"is %v: it must be at most 366 days", r.StopAbove)
 	reject(r.Body > BodyAI, "Refusal.Body", "is %d: there is no such choice", r.Body)
@@ -110,7 +134,7 @@ func (c *compiler) inherited(at invalid.Place, given Rule) Refusal {
 	if !c.check(at, r.Validate()) {
 		return r
 	}
-	r.Body = cmp.Or(r.Body, c.refusal.Body)
+	r.Body, r.Paced = cmp.Or(r.Body, c.refusal.Body), c.paced(at, given)
 	if given.Mode != Deny {
 		c.reject(r.RetryAfter != 0, at.Of("Refusal.RetryAfter"),
 			"is %v: it is only for a rule that denies, as a limit computes it", r.RetryAfter)
@@ -134,6 +158,7 @@ func (r *Refusal) inherit(general Refusal) {
 	r.Message = cmp.Or(r.Message, general.Message)
 	r.Jitter = cmp.Or(r.Jitter, general.Jitter)
 	r.StopAbove = cmp.Or(r.StopAbove, general.StopAbove)
+	r.Stream = r.Stream || general.Stream
 }
 
 func notInURI(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^{|}`+"`", c) }

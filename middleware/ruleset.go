@@ -65,6 +65,7 @@ type rule struct {
 	tiers     map[string]*family // nil without Tiers
 	families  []*family          // in no tier and in tiers, in order
 	strikes   *limiter.Quota     // counts refusals; nil without Escalate
+	streams   Match              // on which routes Refusal.Stream applies; nil: on none
 
 	cost func(*http.Request) (int64, error) // of a request; nil: 1
 
@@ -82,6 +83,7 @@ type notes struct {
 	keys missing.Detector // of clients; found by any request, also before a change of the rules
 
 	progress sync.Map // *progress of slots, by tier
+	lines    sync.Map // *line of Refusal.Paced, by tier
 
 	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
 	mu            sync.Mutex
@@ -99,6 +101,7 @@ type family struct {
 	values   []*meter            // of Distinct: counts each value
 	queue    limiter.Concurrency // of slots: how many requests may wait, and how long
 	progress *progress           // of slots
+	line     *line               // of Refusal.Paced; nil: none
 	ofTier   *family             // of an override that ends: the limits of the rule then
 
 	// Of the limits of a tier.

@@ -100,7 +100,10 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 			c.at(sub(path, "jitter"), "is off, but the file's refusal.jitter is for all rules: set jitter in the rules that need it instead")
 		}
 	}
-	made.Body = bodies[given.Body]
+	made.Body, made.Stream = bodies[given.Body], given.Stream
+	if given.Paced != nil {
+		made.Paced = given.Paced.Duration
+	}
 	if given.StopAbove != nil && !c.noted(sub(path, "stop_above")) {
 		made.StopAbove = given.StopAbove.Duration
 	}

@@ -193,8 +193,10 @@ type refusal struct {
 	Title      string     `yaml:"title" doc:"Its title."`
 	Message    string     `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
 	Jitter     *percent   `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s."`
+	Paced      *period    `yaml:"paced" default:"off" doc:"For rules with key: global and a rate: the most that is added to Retry-After, so that clients return at the pace of the limit."`
 	StopAbove  *stopAbove `yaml:"stop_above" default:"off" doc:"Refusals with a longer wait, or for which waiting does not help, carry X-Should-Retry: false; or off."`
 	Body       string     `yaml:"body" words:"plain ai" default:"plain" doc:"The form of JSON. ai: an error object that SDKs of AI services parse."`
+	Stream     bool       `yaml:"stream" default:"false" doc:"For endpoints: a refused EventSource gets an event stream that says when to come back, with status 200. Not with weir serve --ask."`
 	RetryAfter *period    `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
 

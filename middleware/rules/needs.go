@@ -124,6 +124,9 @@ func (c *checker) lacking() {
 		if p.pattern != nil && !p.pattern.IsWhole() {
 			lacks(p.path, p.name, "router")
 		}
+		if p.Refusal != nil && p.Refusal.Stream {
+			lacks(sub(p.path, "refusal", "stream"), p.name, "stream")
+		}
 		listed := map[string]bool{}
 		need := func(of string) {
 			if !listed[of] {
@@ -155,6 +158,9 @@ func (c *checker) lacking() {
 	}
 	if p := c.file.Proxies; p != nil && p.UnixSocket {
 		lacks([]string{"proxies", "unix_socket"}, "proxies", "unix_socket")
+	}
+	if a := c.file.Refusal; a != nil && a.Stream {
+		lacks([]string{"refusal", "stream"}, "refusal", "stream")
 	}
 	if o := c.file.Overload; o != nil {
 		lacks([]string{"overload"}, "overload", "overload")

@@ -45,7 +45,7 @@ type Options struct {
 	// Lacks returns why the program cannot meet a rule's need, such as "needs a user, and this program
 	// knows none", or "" if it can. A file with an unmet need is refused. Lacks is called for the needs
 	// that Rules.Needs returns, and for concurrency, queue (a leaky bucket), overload, router (a route
-	// with a parameter within a segment) and unix_socket (of proxies). For these five, Need.Rule may name
+	// with a parameter within a segment), stream (of refusal) and unix_socket (of proxies). For these six, Need.Rule may name
 	// a section instead of a rule. The Proxies are the file's. Nil: the program meets all needs.
 	Lacks func(*Proxies, Need) string
 
@@ -194,13 +194,17 @@ func (c *checker) checkRule(p *scopedRule, made middleware.Rule) {
 	if c.noted(p.path) {
 		return // what middleware finds would follow from that
 	}
-	config := c.config
+	config, at := c.config, fmt.Sprintf("Rules[0] %q", made.Name)
 	config.Rules, config.ByTier, config.ByRoute, config.Default = []middleware.Rule{made}, nil, nil, nil
+	if p.pattern != nil {
+		at = fmt.Sprintf("ByRoute[%q] %q", p.of, made.Name)
+		config.Rules, config.ByRoute = nil, map[string][]middleware.Rule{p.of: {made}}
+	}
 	_, err := c.idle(config)
 	ofRule := invalid.All(err)
 	ofRule = slices.DeleteFunc(ofRule, func(err error) bool {
 		var e *invalid.Error
-		return !errors.As(err, &e) || e.Rule != fmt.Sprintf("Rules[0] %q", made.Name)
+		return !errors.As(err, &e) || e.Rule != at
 	})
 	c.reject(p.path, errors.Join(ofRule...))
 }
@@ -212,7 +216,11 @@ func (c *checker) checkAll() {
 	}
 	_, err := c.idle(c.config)
 	for _, err := range invalid.All(err) {
-		c.at(nil, "%s", invalid.Text(err, nil))
+		if e := (*invalid.Error)(nil); errors.As(err, &e) && e.Rule == "" {
+			c.reject(nil, err)
+		} else {
+			c.at(nil, "%s", invalid.Text(err, nil))
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func inFile(err error) string { return invalid.Text(err, inSnake) }
 // renamed are fields and options of other packages that have another name in a file, or none.
 var renamed = map[string]string{
 	"Events": "requests", "Per": "window", "Units": "cost", "Reserve": "cost", "Afterwards": "when", "Outcomes": "of",
-	"SoftAt": "soft", "Options": "", "Prefix": "limit", "Delta": "reset", "TrustHeader": "header", "TrustProxies": "trusted",
+	"SoftAt": "soft", "Options": "", "Config": "", "Prefix": "limit", "Delta": "reset", "TrustHeader": "header", "TrustProxies": "trusted",
 	"TrustForwarded": "forwarded", "TrustUnixSocket": "unix_socket",
 }
 
