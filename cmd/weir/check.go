@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/ask"
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
@@ -82,11 +84,16 @@ func check(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	strict := flags.Bool("strict", false, "exit with 1 if a file has warnings too")
+	asked := flags.Bool("ask", false, "check for weir serve --ask: report what a proxy that asks does not say, or reads in another way")
 	return func(files []string) error {
+		o := options(*tiers, *keys)
+		if *asked {
+			o.Lacks = ask.New("", serving.PathsStrict).Lacks
+		}
 		var reports []report
 		bad := false
 		for _, file := range files {
-			loaded, err := s.load(file, options(*tiers, *keys))
+			loaded, err := s.load(file, o)
 			isRead := err == nil || errors.As(err, new(*rules.Error))
 			if !isRead && !*out.asJSON {
 				fmt.Fprintf(s.err, "weir check: %s\n", inWords(err))

@@ -194,6 +194,22 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 	assert.Contains(t, err, `did you mean "limit"?`)
 }
 
+// A proxy that asks takes the 200 of a stream for a yes.
+func TestStreamsAreRefusedWhereAProxyAsks(t *testing.T) {
+	for text, at := range map[string]string{
+		"version: 1\nproxies: {}\nendpoints: {\"GET /events\": {limit: 2/m, refusal: {stream: true}}}\n": "3:51: endpoints.\"GET /events\".refusal.stream: ",
+		"version: 1\nproxies: {}\nrefusal: {stream: true}\nendpoints: {\"GET /events\": {limit: 2/m}}\n": "3:11: refusal.stream: ",
+	} {
+		file := write(t, "weir.yaml", text)
+		want := "weir.yaml:" + at + "answers with status 200, which a proxy that asks takes for a yes"
+		assert.Equal(t, file+": good\n", succeed(t, "", "check", file))
+		out, _ := ends(t, exitBad, "", "check", "--ask", file)
+		assert.Contains(t, out, want)
+		_, said := ends(t, exitBad, "", "serve", file, "--proxy", "127.0.0.1:0=http://127.0.0.1:1", "--ask", "127.0.0.1:0")
+		assert.Contains(t, said, want)
+	}
+}
+
 func TestCheckFailsOnWarningsIfTheyAreStrict(t *testing.T) {
 	const warned = "version: 1\nproxies: {header: {name: X-Real-IP}}\ndefault: 5/s\n"
 	file := write(t, "good.yaml", "version: 1\nproxies: {}\ndefault: 5/s\n")

@@ -97,6 +97,33 @@ endpoints:
 	})
 }
 
+func TestAFilePacesClientsAndAnswersStreams(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := openText(t, `
+version: 1
+proxies: {trusted: [127.0.0.1]}
+refusal: {stream: true, paced: 90s}
+endpoints:
+  "GET /all": {limit: 1/m sliding_log, key: global}
+  "GET /short": {limit: 1/m sliding_log, key: global, refusal: {paced: 15s}}
+  "GET /own": {limit: 1/m sliding_log}
+`)
+		for route, want := range map[string][]string{
+			"GET /all": {"", "60", "120", "150", "150"}, "GET /short": {"", "60", "75", "75"}, "GET /own": {"", "60", "60"},
+		} {
+			for i, seconds := range want {
+				answer := s.ask(call{route: route, header: map[string]string{"Accept": "text/event-stream"}})
+				assert.Equal(t, seconds, answer.Header.Get("Retry-After"), route)
+				status := 429
+				if i == 0 || seconds == "60" {
+					status = 200
+				}
+				assert.Equal(t, status, answer.StatusCode, "%s %d", route, i)
+			}
+		}
+	})
+}
+
 // With all rules off nothing is limited, which is what the file says.
 func TestAllRulesMayBeOff(t *testing.T) {
 	r := parse(t, "version: 1\nglobal: {limit: 3/s, mode: off, key: global}\nendpoints: {\"/*\": {limit: 3/s, mode: off}}\ndefault: [{limit: 3/s, mode: off}, {limit: 5/s, key: user}]\n", rules.Options{})

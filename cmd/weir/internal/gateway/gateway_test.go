@@ -724,6 +724,24 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	assert.Equal(t, 400.0, lines[2]["status"])
 }
 
+func TestTheLogSaysThatAStreamWasRefused(t *testing.T) {
+	var out bytes.Buffer
+	written := serving.NewLines(&out)
+	g := start(t, "version: 1\nproxies: {}\nendpoints: {\"GET /events\": {limit: 1/m sliding-log, refusal: {stream: true}}}\n", upstream(t, echo),
+		func(o *gateway.Options) { o.Log = serving.NewLog(written, nil) })
+	const asks = "GET /events HTTP/1.1\r\nHost: shop.example\r\nAccept: text/event-stream\r\n"
+	for i, fields := range []string{"", "", "X-Original-URI: /other\r\n"} {
+		answer := g.raw(asks + fields + "\r\n")
+		assert.Equal(t, []int{200, 200, 429}[i], answer.StatusCode)
+		assert.Equal(t, i == 1, answer.Header.Get("Content-Type") == "text/event-stream")
+	}
+	ended, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	g.Drain(ended, 0)
+	require.NoError(t, written.Close())
+	assert.Equal(t, 2, strings.Count(out.String(), `"status":429`), out.String())
+}
+
 func TestBadOptionsAreNamed(t *testing.T) {
 	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: serving.PathsStrict, Timeout: time.Second, ClientTimeout: time.Second}
 	for want, change := range map[string]func(*gateway.Options){
