@@ -5,7 +5,7 @@ OURS = github.com/weirgo/weir
 ALL = $(OURS)/...
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test quick setup vet unit unit-race narrow apart servers goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks walk size playground site tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart servers goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks lab walk size playground site tidy help
 
 ifdef CI
 test: ; @.ci/steps setup vet unit-race narrow apart servers goals differential newest benchmarks
@@ -50,6 +50,8 @@ apart: ## each module without its workspace; tests that need what no user needs:
 	cd internal/tests && go run $(STATICCHECK) ./...
 	GOWORK=off go -C _examples/later vet .
 	GOWORK=off WEIR_REQUIRE_REDIS=1 go -C _examples/later test .
+	GOWORK=off go -C internal/tests/lab vet .
+	GOWORK=off go -C internal/tests/lab test -count=1 -short -v .
 	WEIR_REQUIRE_REDIS=1 go -C internal/tests test -count=1 ./... # some build programs, whose sources the cache does not know
 
 servers: ## tests of the module redis on a second server, Valkey from Debian or Ubuntu, or that in REDIS_BIN
@@ -91,6 +93,9 @@ benchmarks: ## checks the module of the race, and has every contestant do a litt
 	go -C _benchmarks vet ./...
 	cd _benchmarks && go run $(STATICCHECK) ./...
 	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test -short -bench . -benchtime 1x ./...
+
+lab: ## real clients, proxies and servers, which write the tables in docs/clients.md and docs/proxies.md; ten minutes, on Debian 12 with npm
+	.ci/lab
 
 walk: ## the functions that an allowed and a refused request enter
 	.ci/walk

@@ -11,7 +11,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 const groups = {
   Start: ['index', 'start', 'migrating', 'recipes', 'warnings'],
   Limits: ['algorithms', 'rules', 'costs', 'overload'],
-  Services: ['routes', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability'],
+  Services: ['routes', 'responses', 'clients', 'proxies', 'redis', 'gateway', 'pace', 'observability'],
   Reference: ['fields', 'command', 'performance', 'architecture', 'security', 'changelog'],
 }
 
