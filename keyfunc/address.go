@@ -58,28 +58,22 @@ func parseAddress(s string) netip.Addr {
 // plainIPv4 is the host of what net/http makes of an IPv4 peer, "192.0.2.1:80", or "" for
 // any other text: what parseAddress finds in it too, only faster.
 func plainIPv4(s string) string {
-	at := 0
-	for octet := range 4 {
-		from, n := at, 0
-		for at < len(s) && s[at]-'0' <= 9 {
-			n = n*10 + int(s[at]-'0')
-			at++
-		}
-		digits := at - from
-		if digits == 0 || digits > 3 || n > 255 || digits > 1 && s[from] == '0' || at == len(s) {
-			return ""
-		}
-		if octet < 3 {
-			if s[at] != '.' {
+	dots, octet := 0, -1 // -1: no digit yet
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c-'0' <= 9 && octet != 0: // ParseAddr accepts no leading zero
+			if octet = max(octet, 0)*10 + int(c-'0'); octet > 255 {
 				return ""
 			}
-			at++
+		case c == '.' && dots < 3 && octet >= 0:
+			dots, octet = dots+1, -1
+		case c == ':' && dots == 3 && octet >= 0 && isPort(s[i:]):
+			return s[:i]
+		default:
+			return ""
 		}
 	}
-	if !isPort(s[at:]) {
-		return ""
-	}
-	return s[:at]
+	return ""
 }
 
 // splitPort splits "host:port" and "[host]:port". The port keeps its colon.

@@ -21,8 +21,8 @@ func (q *Quota) Packed(s State, origin, now int64) State {
 // Used returns how many units of s are used or owed under q, up to twice the capacity.
 func (q *Quota) Used(s State, now int64) int64 {
 	s = s.current(now)
-	v := q.view(&s, now)
-	return v.used
+	_, _, _, used := q.view(&s, now)
+	return used
 }
 
 // HasShapeOf reports whether states of p and q have the same numbers.

@@ -54,8 +54,10 @@ func (m *Memory) lock(charges []Charge, keys []lockedKey, space []int) (shards [
 				shards = append(shards, at)
 			}
 		}
-		slices.Sort(shards)
-		shards = slices.Compact(shards)
+		if len(shards) > 1 { // several keys
+			slices.Sort(shards)
+			shards = slices.Compact(shards)
+		}
 		for _, i := range shards {
 			m.shards[i].Lock()
 		}
@@ -98,7 +100,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
 		case all && d.Allowed && cost > 0:
-			k.write(q, k.state(q, cost))
+			k.write(q, cost)
 		case d.Allowed && cost > 0:
 			cost = 0 // only look
 			if k.tag == 0 {
@@ -158,49 +160,64 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 
 // decide decides on charge i, after the charges before it, and writes nothing yet.
 func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64) {
-	q := charges[i].Quota
-	v := k.before(q, cost)
-	for j := range keys[:i] { // earlier charges may count on the same counter
-		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
-			state := o.state(charges[j].Quota, charges[j].Cost)
-			v = q.view(&state, k.shard.now)
+	c := &charges[i]
+	from, u, log, used := k.before(c.Quota, cost)
+	if k.overflow { // earlier charges may count on the same counter
+		for j := range keys[:i] {
+			if o := &keys[j]; o.overflow && o.shard == k.shard && o.hash == k.hash {
+				state := o.state(charges[j].Quota, charges[j].Cost)
+				from, u, log, used = c.Quota.view(&state, k.shard.now)
+			}
 		}
 	}
-	k.from, k.after, k.log = q.decide(v.from, v.u, v.log, v.used, cost, charges[i].Within, &charges[i].Decision)
-	charges[i].Decision.Overflow = k.overflow
+	k.from, k.after, k.log = c.Quota.decide(from, u, log, used, cost, c.Within, &c.Decision)
+	c.Decision.Overflow = k.overflow
 }
 
-// before returns the state of the key as q sees it now. The charge may change the log.
-func (k *lockedKey) before(q *Quota, cost int64) view {
+// before returns the state of the key as q sees it now, and the quota that wrote it. The charge may change the log.
+func (k *lockedKey) before(q *Quota, cost int64) (from *Quota, u usage, log []Entry, used int64) {
 	s := k.shard
-	v := view{from: q}
 	switch b := k.binding; {
 	case k.tag == 0:
-		v.u, v.log, v.used = q.at(usage{}, nil, s.now)
-		return v
+		u, log, used = q.at(usage{}, nil, s.now)
 	case k.tag == b.tag && b.tag != heldTag:
-		v.u, v.log, v.used = q.unpack(k.word, b.base, s.now)
-		return v
+		u, log, used = q.unpack(k.word, b.base, s.now)
 	case k.tag == heldTag && s.others[k.word] == nil && s.state(k.word).quota.limit == q.limit:
-		v.u, v.log, v.used = s.present(s.state(k.word), q, cost)
-		v.log = q.own(v.log)
-		return v
+		u, log, used = s.present(s.state(k.word), q, cost)
+		log = q.own(log)
+	default:
+		state := s.whole(k.tag, k.word).current(s.now)
+		return q.view(&state, s.now)
 	}
-	state := s.whole(k.tag, k.word).current(s.now)
-	return q.view(&state, s.now)
+	return q, u, log, used
 }
 
-// state returns the State after a charge that was taken.
+// state returns the State after a charge of q that was taken.
 func (k *lockedKey) state(q *Quota, cost int64) State {
 	var s State
-	if k.tag != 0 && !(k.from == q && k.tag == k.binding.tag && k.tag != heldTag) {
+	if k.tag != 0 {
 		s = k.shard.whole(k.tag, k.word).current(k.shard.now)
 	}
 	return q.taken(&s, k.from, k.after, k.log, k.shard.now, cost)
 }
 
-// write writes the state after a change under q.
-func (k *lockedKey) write(q *Quota, state State) {
+// write writes the state after a charge of q that was taken.
+func (k *lockedKey) write(q *Quota, cost int64) {
+	if s := k.shard; k.from == q && k.tag == k.binding.tag {
+		if k.tag != heldTag {
+			k.word = q.pack(k.after, k.binding.base)
+			return
+		}
+		if known := s.state(k.word); known.quota == q && s.others[k.word] == nil {
+			s.put(known, q, k.after, k.log)
+			return
+		}
+	}
+	k.writeState(q, k.state(q, cost))
+}
+
+// writeState writes the states after a change under q.
+func (k *lockedKey) writeState(q *Quota, state State) {
 	s, tag, base := k.shard, k.binding.tag, k.binding.base
 	from := state.Quota
 	if from.limit != q.limit { // it stays a state of another limit
@@ -346,7 +363,7 @@ func (m *Memory) settle(c *Settlement) {
 	if state.Quota == nil {
 		state.Quota = c.Quota
 	}
-	k.write(c.Quota, state)
+	k.writeState(c.Quota, state)
 	if k.hasCell {
 		marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it
 		if owed < 0 {

@@ -20,16 +20,9 @@ func (q *Quota) hasShapeOf(p *Quota) bool {
 		(!q.isBucket || q.unit == p.unit && q.refill == p.refill)
 }
 
-// A view is the state of a key as q sees it: the state of q's shape, or if there is none yet, the state to convert.
-type view struct {
-	from *Quota // wrote the state
-	u    usage
-	log  []Entry
-	used int64 // under q
-}
-
-// view returns s at time now. The log may be changed in place.
-func (q *Quota) view(s *State, now int64) view {
+// view returns s as q sees it at time now: the state of q's shape, or if there is none yet, the state to convert, with
+// the quota that wrote it and the units that are used under q. The log may be changed in place.
+func (q *Quota) view(s *State, now int64) (from *Quota, u usage, log []Entry, used int64) {
 	of := *q.stateOf(s)
 	of.Log = of.Quota.own(of.Log)
 	return q.viewOf(&of, now)
@@ -54,16 +47,16 @@ func (q *Quota) stateOf(s *State) *State {
 }
 
 // viewOf is view of one of a key's states. It may change s.Log in place.
-func (q *Quota) viewOf(s *State, now int64) view {
-	from := s.Quota
+func (q *Quota) viewOf(s *State, now int64) (from *Quota, u usage, log []Entry, used int64) {
+	from = s.Quota
 	if from == nil {
 		from = q
 	}
-	u, log, used := from.at(from.usage(s.Last, s.Level, s.Prev), s.Log, now)
+	u, log, used = from.at(from.usage(s.Last, s.Level, s.Prev), s.Log, now)
 	if from != q && !q.hasShapeOf(from) {
 		used = q.convertedUnits(from, used)
 	}
-	return view{from, u, log, used}
+	return from, u, log, used
 }
 
 // span returns for how many microseconds q's events count. Of a calendar, that is the usual length of its windows.
@@ -293,26 +286,26 @@ func (q *Quota) count(s State, now, n int64) (_ State, ok bool) {
 	if q.isOver(s, now) {
 		return s, true
 	}
-	v := q.view(&s, now)
-	room := max(0, q.capacity-v.used)
+	_, u, log, used := q.view(&s, now)
+	room := max(0, q.capacity-used)
 	ok = n <= room
 	if n = min(n, q.capacity); !ok && q.logs {
-		v.log = slices.Clone(v.log)
+		log = slices.Clone(log)
 		for left := n - room; left > 0; {
-			gone := min(left, v.log[0].N)
+			gone := min(left, log[0].N)
 			left -= gone
-			v.u.n -= gone
-			if v.log[0].N -= gone; v.log[0].N == 0 {
-				v.log = v.log[1:]
+			u.n -= gone
+			if log[0].N -= gone; log[0].N == 0 {
+				log = log[1:]
 			}
 		}
 	} else {
 		n = min(n, room)
 	}
 	if n > 0 {
-		v.u, v.log = q.take(v.u, v.log, n)
+		u, log = q.take(u, log, n)
 	}
-	return q.state(v.u, v.log), ok
+	return q.state(u, log), ok
 }
 
 // current returns s without states of a calendar's window that has ended, or that is too far ahead, unless
@@ -349,9 +342,9 @@ func (s *State) FreeAfter(now int64) int64 {
 		return 0
 	}
 	free := int64(0)
-	if v := s.Quota.view(s, now); v.used > 0 {
-		_, reset := v.from.algorithm.wait(v.from, v.u, v.log, 1)
-		free = v.u.at + reset - now
+	if q, u, log, used := s.Quota.view(s, now); used > 0 {
+		_, reset := q.algorithm.wait(q, u, log, 1)
+		free = u.at + reset - now
 	}
 	for i := range s.Others {
 		free = max(free, s.Others[i].FreeAfter(now))

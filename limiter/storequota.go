@@ -22,11 +22,11 @@ func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 		return s, cost == 0
 	}
 	known := s.current(now)
-	v := q.view(&known, now)
-	if v.used+cost > q.capacity {
+	from, u, log, used := q.view(&known, now)
+	if used+cost > q.capacity {
 		return s, false
 	}
-	from, u, log, _ := q.adopt(v.from, v.u, v.log, now)
+	from, u, log, _ = q.adopt(from, u, log, now)
 	u, log = q.take(u, log, cost)
 	return q.taken(&known, from, u, log, now, cost), true
 }
@@ -79,11 +79,11 @@ func (q *Quota) refunded(s State, now, n, at int64) State {
 		if o.isOver(*s, now) {
 			return *s
 		}
-		v := o.viewOf(s, now)
+		_, u, log, _ := o.viewOf(s, now)
 		if q.hasShapeOf(o) || s.Cut == 0 || !q.queue && at > s.Cut {
-			v.u, v.log = o.algorithm.refund(o, v.u, v.log, min(n, o.capacity), at)
+			u, log = o.algorithm.refund(o, u, log, min(n, o.capacity), at)
 		}
-		refunded := o.state(v.u, v.log)
+		refunded := o.state(u, log)
 		refunded.Others, refunded.Taken, refunded.Cut = s.Others, s.Taken, s.Cut
 		return refunded
 	}
@@ -108,9 +108,8 @@ func (q *Quota) indebted(s State, now, n int64) State {
 	if of.Quota != nil && !q.hasShapeOf(of.Quota) {
 		of.Log = of.Quota.own(of.Log) // joined changes the state itself too
 	}
-	v := q.viewOf(&of, now)
-	from, u, log := v.from, v.u, v.log
-	if from.isOver(of, now) || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
+	from, u, log, used := q.viewOf(&of, now)
+	if from.isOver(of, now) || q.capacity >= from.capacity || used <= q.capacity || !q.hasShapeOf(from) {
 		from, u, log, _ = q.adopt(from, u, log, now)
 	}
 	owe := func(o *Quota, u usage, log []Entry) State {
@@ -120,8 +119,8 @@ func (q *Quota) indebted(s State, now, n int64) State {
 		if o.isOver(s, now) {
 			return s, true
 		}
-		v := o.viewOf(&s, now)
-		return owe(o, v.u, v.log), true
+		_, u, log, _ := o.viewOf(&s, now)
+		return owe(o, u, log), true
 	})
 }
 
@@ -148,20 +147,20 @@ func (q *Quota) Undo(d *Decision) Receipt {
 // of Take.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	s = s.current(now)
-	v := q.view(&s, now)
+	from, u, log, used := q.view(&s, now)
 	asked := cost
-	if allowed || cost <= q.capacity-v.used { // s has the event, or has room for it by now
+	if allowed || cost <= q.capacity-used { // s has the event, or has room for it by now
 		asked = 0
 	}
-	_, _, _ = q.decide(v.from, v.u, v.log, v.used, asked, 0, &d)
-	behind := micros(v.u.at - now) // nothing drains until the clock has caught up
+	_, _, _ = q.decide(from, u, log, used, asked, 0, &d)
+	behind := micros(u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind
 		d.ResetAfter += behind
 	}
 	switch d.Allowed = allowed; {
 	case allowed && q.queue:
-		d.Delay = micros(q.byRefill.up(max(0, q.level(v.from, v.u, v.used)-cost*q.unit)))
+		d.Delay = micros(q.byRefill.up(max(0, q.level(from, u, used)-cost*q.unit)))
 	case allowed:
 	case cost < 0:
 		d.RetryAfter, d.Delay = Never, 0
@@ -179,9 +178,9 @@ func (q *Quota) Late(s State, now int64, within time.Duration) time.Duration {
 		return 0
 	}
 	s = s.current(now)
-	v := q.view(&s, now)
-	if late := q.late(v.from, v.u, v.log, v.used, within); late > 0 {
-		return micros(v.u.at - now + late) // nothing drains until the clock has caught up
+	from, u, log, used := q.view(&s, now)
+	if late := q.late(from, u, log, used, within); late > 0 {
+		return micros(u.at - now + late) // nothing drains until the clock has caught up
 	}
 	return 0
 }

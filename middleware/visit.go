@@ -161,21 +161,17 @@ func (v *visit) add(m *meter, key string, class keyfunc.Class, cost int64) {
 
 // insert adds a met, before those that come later in v.met.
 func (v *visit) insert(at int, m *meter, key string, class keyfunc.Class, cost int64) {
-	last := len(v.met)
-	v.met, v.charges = append(v.met, met{}), append(v.charges, limiter.Charge{})
-	if at < last {
-		copy(v.met[at+1:], v.met[at:])
-		copy(v.charges[at+1:], v.charges[at:])
-		v.charges[at] = limiter.Charge{}
+	if at == len(v.met) {
+		v.charges, v.met = append(v.charges, limiter.Charge{}), append(v.met, met{})
+	} else {
+		v.charges, v.met = slices.Insert(v.charges, at, limiter.Charge{}), slices.Insert(v.met, at, met{})
 	}
 	cost = min(cost, m.most)
 	c := &v.charges[at]
 	c.Quota, c.Key, c.Cost, c.Optional = m.quota, key, min(cost, m.atOnce), m.rule.shadow
-	v.met[at] = met{meter: m, Charge: c, class: class, rank: -1, units: cost}
-	if at < last || last > 0 && v.met[0].Charge != &v.charges[0] { // they have moved
-		for i := range v.met {
-			v.met[i].Charge = &v.charges[i]
-		}
+	v.met[at] = met{meter: m, class: class, rank: -1, units: cost}
+	for i := range v.met { // they may have moved
+		v.met[i].Charge = &v.charges[i]
 	}
 }
 
