@@ -35,7 +35,7 @@ func TestBodyAIIsTheErrorOfEachRefusal(t *testing.T) {
 		"no credentials": {rule(func(r *middleware.Rule) { r.NoKey = middleware.NoKeyUnauthorized }), "401 authentication_error key_required 0"},
 		"no database": {rule(func(r *middleware.Rule) {
 			r.OnOutage, r.Key = limiter.FailClosed, func(*http.Request) (string, error) { return "", errors.New("no database") }
-		}), "503 overloaded_error temporary_reduced_capacity 0"},
+		}), "503 overloaded_error temporary_reduced_capacity 1"},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Minute))

@@ -140,12 +140,12 @@ func (v *visit) failed() {
 
 // undecided returns the refusal of a request that the store could not decide about, or whose turn comes too late.
 func (v *visit) undecided() *refusal {
-	no := refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
-	switch {
-	case len(v.charges) > limiter.MaxCharges:
+	no := refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: failureRetry}
+	for i := range v.shown { // a turn comes in time when the queue is shorter
+		no.retry = max(no.retry, v.met[i].Decision.RetryAfter)
+	}
+	if len(v.charges) > limiter.MaxCharges {
 		no.retry = limiter.Never
-	case v.err != nil:
-		no.retry = time.Second
 	}
 	return v.refuse(no)
 }

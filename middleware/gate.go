@@ -25,7 +25,7 @@ func (v *visit) gate(r *http.Request, handlerKey string) (exempt bool, no *refus
 	case set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r): // a handler may take "get" for any method
 		return true, nil
 	case set.hasHosts && !route.IsHost(r.Host):
-		return false, v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest})
+		return false, v.refuseKey(http.StatusBadRequest, nil)
 	}
 	return false, nil
 }
@@ -64,7 +64,7 @@ func (v *visit) findBan(r *http.Request, handlerKey string) *refusal {
 	if status == 0 {
 		return nil
 	}
-	return v.refuse(refusal{outcome: OutcomeNoKey, status: status})
+	return v.refuseKey(status, nil)
 }
 
 // banned returns the refusal of a banned client.

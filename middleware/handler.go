@@ -207,7 +207,7 @@ func (v *visit) isOutdated() bool { return v.limiter.rules.Load() != v.set }
 func (v *visit) gateAgain() *refusal {
 	now := &visit{limiter: v.limiter, request: v.request, state: state{set: v.limiter.rules.Load()}}
 	if v.route(now.set, v.request) != "" {
-		return v.refuse(refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest})
+		return v.refuseKey(http.StatusBadRequest, nil)
 	}
 	_, no := now.gate(v.request, noKey)
 	v.ban = now.ban

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/reading"
 	"github.com/weirgo/weir/keyfunc"
@@ -124,7 +125,7 @@ func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Clas
 		if cost, err = rule.cost(r); v.wantsBody() {
 			return nil
 		} else if err != nil {
-			return v.refuse(refusal{outcome: OutcomeNoKey, status: unreadable(err), rule: rule})
+			return v.refuseKey(unreadable(err), rule)
 		}
 	}
 	for _, m := range f.rates {
@@ -149,6 +150,18 @@ func unreadable(err error) int {
 		return http.StatusBadRequest
 	}
 	return http.StatusServiceUnavailable
+}
+
+// failureRetry is the Retry-After of a request that was not decided because something failed.
+const failureRetry = time.Second
+
+// refuseKey refuses a request that lacks the key of a rule, or has several, or whose key cannot be read.
+func (v *visit) refuseKey(status int, rule *rule) *refusal {
+	no := refusal{outcome: OutcomeNoKey, status: status, rule: rule}
+	if status == http.StatusServiceUnavailable {
+		no.retry = failureRetry
+	}
+	return v.refuse(no)
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.
@@ -188,7 +201,7 @@ func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no
 	default:
 		return true, nil
 	}
-	return false, v.refuse(refusal{outcome: OutcomeNoKey, status: status, rule: rule})
+	return false, v.refuseKey(status, rule)
 }
 
 // read returns the key of r by f. An empty key is none.

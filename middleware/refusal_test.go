@@ -105,7 +105,7 @@ func TestEachRefusalSaysItsReason(t *testing.T) {
 			"such as a user name, an API key or a host, or has several."},
 		"no database": {rule(func(r *middleware.Rule) {
 			r.OnOutage, r.Key = limiter.FailClosed, func(*http.Request) (string, error) { return "", errors.New("no database") }
-		}), "503 Temporary Reduced Capacity: " + capacity},
+		}), "503 Temporary Reduced Capacity: " + capacity + " Try again in 1 second."},
 		"too expensive": {rule(func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) }),
 			"429 Own: The request costs more than the limit ever allows at once."},
 		"a limit of 0": {rule(func(r *middleware.Rule) { r.Name = "zero" }), "429 Own: The limit of this client is 0."},

@@ -77,7 +77,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		rules := v.set.usages(r)
 		if !l.complete(ctx, v.set, rules) {
-			v.answer(w, r, &refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}, nil)
+			v.answer(w, r, &refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: failureRetry}, nil)
 			return
 		}
 		view = map[string]any{"rules": rules}

@@ -1,8 +1,10 @@
 package middleware_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -98,6 +100,14 @@ func shortRefusals(t *testing.T) map[string]middleware.Config {
 		"a ban as 429": {Bans: middleware.Bans{List: list, Keys: byIP, Status: 429}},
 		"concurrency":  {Rules: []middleware.Rule{exports(1)}},
 		"overload":     {Rules: []middleware.Rule{exports(9)}, Overload: roomFor(1)},
+		"a late turn": {Rules: []middleware.Rule{
+			{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.LeakyBucket)}}},
+		"no store": {Store: brokenStore{}, Rules: perIP(limiter.PerHour(1), 1)},
+		"no key": {Rules: []middleware.Rule{
+			{Name: "r", Key: failingKey, OnOutage: limiter.FailClosed, Limit: limiter.PerHour(1)}}},
+		"no value": {Rules: []middleware.Rule{
+			{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1), Distinct: failingKey, OnOutage: limiter.FailClosed}}},
+		"no key of a ban": {Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failingKey}}},
 	}
 	for _, status := range []int{403, 429, 503} {
 		configs[fmt.Sprint("deny ", status)] = middleware.Config{Rules: []middleware.Rule{
@@ -110,18 +120,41 @@ func shortRefusals(t *testing.T) map[string]middleware.Config {
 	return configs
 }
 
+func failingKey(*http.Request) (string, error) { return "", errors.New("the database is down") }
+
 // Clients misread dates, retry at once after 0, and guess if there is nothing.
 func TestRetryAfterIsSecondsAndNeverZeroOrADate(t *testing.T) {
+	asks := map[string]func() *http.Request{
+		"JSON":    func() *http.Request { return request() },
+		"text":    func() *http.Request { return request(header("Accept", "text/plain")) },
+		"problem": func() *http.Request { return request(header("Accept", "application/problem+json")) },
+		"MCP":     func() *http.Request { return request(header("Mcp-Method", "tools/call")) },
+		"gRPC":    func() *http.Request { return rpc("application/grpc") },
+		"Connect": func() *http.Request { return rpc("application/connect+json") },
+	}
 	synctest.Test(t, func(t *testing.T) {
 		for name, config := range shortRefusals(t) {
 			blocks := make(chan struct{})
 			h := limited(t, config).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-blocks }))
 			go serve(h, request())
 			synctest.Wait()
-			w := serve(h, request())
-			require.GreaterOrEqual(t, w.Code, 400, name)
-			require.Len(t, w.Header()["Retry-After"], 1, name)
-			require.Regexp(t, `^[1-9][0-9]*$`, w.Header().Get("Retry-After"), name)
+			for format, ask := range asks {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				w := serve(h, ask().WithContext(ctx))
+				cancel()
+				is := name + ", " + format
+				seconds := w.Header().Get("Retry-After")
+				require.Len(t, w.Header()["Retry-After"], 1, is)
+				require.Regexp(t, `^[1-9][0-9]*$`, seconds, is)
+				switch format {
+				case "JSON":
+					require.Contains(t, w.Body.String(), `"retry_after":`+seconds, is)
+				case "MCP":
+					require.Contains(t, w.Body.String(), `"retryAfter":`+seconds, is)
+				case "gRPC":
+					require.Equal(t, seconds+"000", w.Header().Get("Grpc-Retry-Pushback-Ms"), is)
+				}
+			}
 			close(blocks)
 		}
 	})
