@@ -1,35 +1,35 @@
--- Returns the algorithm with the number kind of limiter.Algorithm, or nil if there is none. A token
--- bucket of a quota that settles has functions of its own. An algorithm's functions are made when it is
--- first asked for, as each function that is made costs time whenever the script runs.
-local algorithms = {false, false, false, false, false, false}
-local function algorithmOf(kind, settles)
-  local index = settles and kind == 1 and 6 or kind
+-- Returns the quota with these Numbers of a limiter.Quota, or nil if no quota has that kind. An algorithm's
+-- functions are made when it is first asked for: each function that is made costs time whenever the script runs.
+local algorithms = {}
+local function compile(kind, settles, a, b, c)
+  local index = settles and kind == 1 and 'settles' or kind
+  if not algorithms[index] then
+    if kind == 1 or kind == 2 then
+      algorithms[index] = newBucket(kind == 2, settles and kind == 1)
+    elseif kind == 3 or kind == 5 then
+      algorithms[index] = newWindow(kind == 5)
+    elseif kind == 4 then
+      algorithms[index] = newLog()
+    end
+  end
   local algorithm = algorithms[index]
   if algorithm then
-    return algorithm
-  end
-  if kind == 1 or kind == 2 then
-    algorithm = (function(isQueue)
-      --[[tokenbucket.lua]]
-    end)(kind == 2)
-    if index == 6 then
-      (function(bucket)
-        --[[settles.lua]]
-      end)(algorithm)
+    local q = algorithm.compile(a, b, c)
+    q.algorithm = algorithm
+    if settles then
+      q.settles = true
     end
-  elseif kind == 3 then
-    algorithm = (function()
-      --[[fixedwindow.lua]]
-    end)()
-  elseif kind == 4 then
-    algorithm = (function()
-      --[[slidinglog.lua]]
-    end)()
-  elseif kind == 5 then
-    algorithm = (function()
-      --[[slidingcounter.lua]]
-    end)()
+    return q
   end
-  algorithms[index] = algorithm
-  return algorithm
+end
+
+-- Whether the clock has stepped back so far that s no longer counts.
+local function isAhead(q, s, t)
+  return (q.first or s.last) - t > (q.window or divUp(q.full, q.refill))
+end
+
+-- Returns the level and the entries of s after an event of that cost, for which there is room.
+local function take(q, s, cost)
+  local level = s.level + cost * q.unit
+  return level, q.hasEntries and q.algorithm.record(s, cost, level) or s.log
 end

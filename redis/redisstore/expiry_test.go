@@ -91,7 +91,7 @@ func livesFor(t testing.TB, server *redistest.Server, q *limiter.Quota, name str
 	require.NotEqual(t, int64(-1), left, "%s never expires", name)
 	// Redis keeps a key through the millisecond that is its expiry.
 	require.GreaterOrEqual(t, 1000*(until+left+1), now+reset.Microseconds(), "%s expires before its units are free, in %v", name, reset)
-	// Both sides are rounded, and write.lua adds a millisecond.
+	// Both sides are rounded, and counter.lua adds a millisecond.
 	free, late := (now+reset.Microseconds()+999)/1000, until-now/1000
 	// What is left at most of an expiry that was set with room for more, half the longest life,
 	// when more was used than now.

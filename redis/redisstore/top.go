@@ -145,7 +145,7 @@ func heads(ctx context.Context, client redis.UniversalClient, of []Usage, last i
 	return values, nil
 }
 
-// The sizes of what state.lua and log.lua write.
+// The sizes of what counter.lua writes.
 const (
 	quotaSize   = 1 + 3*8         // counters.AppendQuota
 	counterSize = quotaSize + 4*8 // and when it changed last, level, prev and its expiry

@@ -15,9 +15,9 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Format is the version of a counter's value: quotas and states, as state.lua, shape.lua, plain.lua and lease.lua write
-// them. It is part of the names, so two versions of Weir on one Redis count apart and never read or
-// reset each other's values. Whoever changes what is written changes the version.
+// Format is the version of a counter's value: quotas and states, as counter.lua and shape.lua write them. It is part of
+// the names, so two versions of Weir on one Redis count apart and never read or reset each other's values. Whoever
+// changes what is written changes the version.
 const Format = "3"
 
 // slotsFormat is the version of a value that counts slots in use, as slots.lua writes it.
@@ -98,11 +98,16 @@ func AppendQuotas(b []byte, quotas []*limiter.Quota, at int64) []byte {
 	return b
 }
 
-//go:embed quotas.lua
-var quotasLua string
+var (
+	//go:embed counter.lua
+	counterLua string
 
-// Lua has the algorithms, and the function that reads what AppendQuotas wrote.
-var Lua = store.Lua() + quotasLua
+	//go:embed shape.lua
+	shapeLua string
+)
+
+// Lua has the algorithms, and reads and writes counters.
+var Lua = store.Lua() + counterLua + shapeLua
 
 // AppendNumber writes an integer up to 2^53 as a double, Lua's only number.
 func AppendNumber(b []byte, n int64) []byte {
