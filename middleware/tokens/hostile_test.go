@@ -62,6 +62,7 @@ func TestHostileAnswersAreNotChargedTooLittle(t *testing.T) {
 		{"carriage returns", asEvents, "data: {\"choices\":[],\rdata: \"usage\":{\"completion_tokens\":7}\rdata:}\r\r", final(0, 7)},
 		{"comments and other fields", asEvents, ": data: {\"usage\":{\"completion_tokens\":9}}\ndataset: {\"usage\":{\"completion_tokens\":9}}\n data: {\"usage\":{\"completion_tokens\":9}}\nid\ndata\n" + event(`{"choices":[],"usage":{"completion_tokens":7}}`), final(0, 7)},
 		{"one event's usage, another one's end", asEvents, event(`{"choices":[{}],"usage":{"completion_tokens":1}}`) + event(`{"choices":[{"delta":{"content":"123456789"}}]}`) + event("[DONE]"), seen(0, 3)},
+		{"text after the usage", asEvents, event(`{"choices":[],"usage":{"completion_tokens":1}}`) + event(`{"choices":[{"delta":{"content":"123456789"}}]}`) + event("[DONE]"), seen(0, 3)},
 		{"an end without usage", asEvents, event(`{"choices":[{"delta":{"content":"123456789"}}]}`) + event("[DONE]"), seen(0, 3)},
 		{"the end in the text", asEvents, event(`{"choices":[{"delta":{"content":"[DONE]"}}],"usage":{"completion_tokens":1}}`), seen(0, 2)},
 		{"an unfinished event before a usage", asEvents, event(`{"choices":[{"delta":{"content":"12345`) + event(`{"choices":[],"usage":{"completion_tokens":7}}`), final(0, 7)},

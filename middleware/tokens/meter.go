@@ -149,7 +149,7 @@ func (m *meter) end(n *node, c byte, value []byte, length int64) {
 	case n.use < counts && n.use != leads:
 		m.count(n, c, value, length)
 	case n.use == text && c == '"':
-		m.bytes += length
+		m.bytes, m.final = m.bytes+length, false // text after a count
 	case n.use == kind && c == '"':
 		e.last = e.last || slices.Contains(lastKinds, string(value))
 	case n.use == reason && c == '"', n.use == finished && string(value) == "true" && c == 't':

@@ -173,6 +173,7 @@ func TestAskAddsOneMember(t *testing.T) {
 
 func TestWhatTheClientDidNotAskForIsRemoved(t *testing.T) {
 	const text, usage = `{"choices":[{"delta":{"content":"Hi"}}],"usage":null}`, `{"choices":[],"usage":{"completion_tokens":3}}`
+	const empty = `{"choices":[{"delta":{}}]}`
 	final := tokens.Report{Usage: tokens.Usage{Output: 3}, Final: true}
 	for _, c := range []struct {
 		name, body, want string
@@ -183,7 +184,7 @@ func TestWhatTheClientDidNotAskForIsRemoved(t *testing.T) {
 			strings.ReplaceAll(event(text)+event("[DONE]"), "\n", "\r\n"), final},
 		{"with CR", strings.ReplaceAll(event(text)+event(usage)+event("[DONE]"), "\n", "\r"),
 			strings.ReplaceAll(event(text)+event("[DONE]"), "\n", "\r"), final},
-		{"between comments", ": a\n\n" + event(usage) + ": b\n" + event(text) + ":c", ": a\n\n: b\n" + event(text) + ":c", final},
+		{"between comments", ": a\n\n" + event(usage) + ": b\n" + event(empty) + ":c", ": a\n\n: b\n" + event(empty) + ":c", final},
 		{"in several lines, with fields", "event: x\nid: 1\ndata: {\"choices\":[],\ndata:\"usage\":{\"completion_tokens\":3}\ndata:}\n\n", "", final},
 		{"at the end", event(usage), "", final},
 		{"no choices at all", event(`{"usage":{"completion_tokens":3}}`), event(`{"usage":{"completion_tokens":3}}`), tokens.Report{Usage: tokens.Usage{Output: 3}}},
