@@ -63,7 +63,7 @@ func complete(proxy http.Handler) http.HandlerFunc {
 			return
 		}
 		c := call{reserved: reservation(r)}
-		body, c.asked = tokens.Ask(bytes.Clone(body))
+		body, c.asked = tokens.Ask(body)
 		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		proxy.ServeHTTP(w, r)

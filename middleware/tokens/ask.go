@@ -8,8 +8,7 @@ import (
 // Ask returns the body of a request for a chat completion of OpenAI, changed so that a stream ends with its usage:
 // stream_options.include_usage is true. It reports whether the body was changed: then give [Watch] the option Asked.
 // Each other byte stays the same. The body is not changed if it asks for no stream, if it asks for the usage itself, or
-// if it is not JSON or has one of the members twice. As append does, Ask reuses the memory of body if it has room, which
-// 40 bytes are.
+// if it is not JSON or has one of the members twice. A changed body is a copy.
 //
 // Other APIs answer 400 to the member: call Ask only for paths that end in /completions.
 func Ask(body []byte) ([]byte, bool) {
@@ -40,7 +39,7 @@ func Ask(body []byte) ([]byte, bool) {
 	default:
 		return body, false
 	}
-	return slices.Replace(body, from, to, []byte(insert)...), true
+	return slices.Concat(body[:from], []byte(insert), body[to:]), true
 }
 
 const (

@@ -160,9 +160,10 @@ func TestAskAddsOneMember(t *testing.T) {
 		{"a text", `"stream"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			body := []byte(c.body)
+			body := append(make([]byte, 0, 1<<10), c.body...)
 			got, changed := tokens.Ask(body)
 			assert.Equal(t, c.want != "", changed)
+			assert.Equal(t, c.body, string(body))
 			if c.want == "" {
 				c.want = c.body
 			}
