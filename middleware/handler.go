@@ -228,16 +228,16 @@ func (v *visit) conclude(exempt bool, no *refusal) {
 	}
 }
 
-// warnUnlimited warns that all rules skipped a request, unless a limiter further out limits it. That limiter's visit is
-// in the context, or its header fields, under any prefix, are in the response. HeadersNone may leave no trace.
+// warnUnlimited warns that all rules skipped a request, unless a limiter further out limits it. The response has that
+// limiter's header fields, under any prefix, or the context its visit. HeadersNone may leave no trace.
 func (v *visit) warnUnlimited(h http.Header) {
-	for outer := visitOf(v.request.Context()); outer != nil; outer = visitOf(outer.Context) {
-		if outer.shown > 0 {
+	for name := range h {
+		if name == fieldPolicy || strings.HasSuffix(name, "-Remaining") {
 			return
 		}
 	}
-	for name := range h {
-		if name == fieldPolicy || strings.HasSuffix(name, "-Remaining") {
+	for outer := visitOf(v.request.Context()); outer != nil; outer = visitOf(outer.Context) {
+		if outer.shown > 0 {
 			return
 		}
 	}

@@ -46,8 +46,9 @@ const (
 
 	// HeadersDraft11 sends RateLimit-Policy and RateLimit, which list every rule, as in
 	// draft-ietf-httpapi-ratelimit-headers-11, which expired in November 2026. They show each client the
-	// names and numbers of all rules that it meets. Without the HeadersLegacy fields, Octokit's throttling
-	// does not retry, and go-github sends requests that are refused.
+	// names and numbers of all rules that it meets, and make Weir a quarter slower. Without the
+	// HeadersLegacy fields, Octokit's throttling does not retry, and go-github sends requests that are
+	// refused.
 	HeadersDraft11
 
 	// HeadersNone sends none of these fields.
