@@ -101,7 +101,10 @@ var errTooLarge error = &reading.Error{
 func (m *jsonMember) of(r *http.Request) (found scalar, err error) {
 	text, err := Body(r, m.most)
 	tooLong := errors.Is(err, errLongBody)
-	if err != nil && !tooLong {
+	switch {
+	case tooLong && m.errLong != errLongBody:
+		return found, m.errLong
+	case err != nil && !tooLong:
 		return found, err
 	}
 	object := bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), jsonSpace)

@@ -203,12 +203,17 @@ func (l *weblog) satisfies(need string) bool {
 		return slices.ContainsFunc(headers, l.Has)
 	case strings.HasPrefix(need, "query:"):
 		return l.Has("target")
-	case need == "settled":
+	case isSettlement(need):
 		return true // a note says that it is not known
 	case need == "route":
 		return len(l.flags.routes) > 0
 	}
 	return l.Has(need)
+}
+
+// isSettlement reports whether a need is the real cost of a request.
+func isSettlement(need string) bool {
+	return need == "settled" || need == "usage" || strings.HasPrefix(need, "answer:")
 }
 
 // each calls do with each request, until an error.

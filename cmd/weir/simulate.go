@@ -49,7 +49,7 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 				return err
 			}
 			for _, need := range needs {
-				if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+				if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); isSettlement(need.Of) && !slices.Contains(notes, note) {
 					notes = append(notes, note)
 				}
 			}

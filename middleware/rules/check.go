@@ -169,7 +169,7 @@ func (c *checker) rule(p *scopedRule) middleware.Rule {
 	limits, atOnce := c.limits(path, &r.limitFields, r.Mode == "deny"), c.concurrency(path, &r.limitFields)
 	made.Limit = limiter.Join(limits, atOnce)
 	made.Distinct = c.distinct(sub(path, "distinct"), r.Distinct)
-	made.Cost = c.cost(path, r.Cost)
+	made.Cost = c.cost(path, name, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
 	if soft := cmp.Or(r.Soft, c.file.Soft); soft != nil {
@@ -192,6 +192,7 @@ func (c *checker) rule(p *scopedRule) middleware.Rule {
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
 	p.made = made
+	c.whole(p)
 	if r.Mode == "deny" { // the rest is for another mode
 		made = middleware.Rule{Name: name, Match: made.Match, Mode: middleware.Deny, Refusal: made.Refusal}
 	}

@@ -100,7 +100,7 @@ func compare(before, after []leaf) (all []difference) {
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
 	t := v.Type()
 	switch {
-	case t.Kind() == reflect.Pointer && yamlfile.IsObject(t.Elem()):
+	case t.Kind() == reflect.Pointer && yamlfile.IsObject(t.Elem()) && !t.Implements(reflect.TypeFor[fmt.Stringer]()):
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}

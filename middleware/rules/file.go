@@ -166,13 +166,53 @@ type when struct {
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
-	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
-	Param   string `yaml:"param" pattern:"^[A-Za-z0-9_-]+$" doc:"The argument of a tool call by MCP with the cost, as in key: param:NAME."`
-	Per     *size  `yaml:"per" default:"1" doc:"How much of the header or argument costs one unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header or argument is missing (as in a chunked upload of any size) or not a number. Above the limit, the request is refused."`
-	Max     *int64 `yaml:"max" min:"1" doc:"The highest cost."`
-	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved until weir.Settle settles the real one."`
+	Units   *int64      `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
+	Header  string      `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
+	Param   string      `yaml:"param" pattern:"^[A-Za-z0-9_-]+$" doc:"The argument of a tool call by MCP with the cost, as in key: param:NAME."`
+	JSON    string      `yaml:"json" doc:"The field of a JSON body with the cost, as in key: json:PATH. If it is there, it must be a whole number, or the answer is 400."`
+	Per     *size       `yaml:"per" default:"1" doc:"How much of the header, argument or field costs one unit, rounded up: 1MiB, 500."`
+	Missing *int64      `yaml:"missing" min:"1" default:"1" doc:"The cost if the header, argument or field is missing (as in a chunked upload of any size) or the header or argument is not a number. Above the limit, the request is refused."`
+	Max     *int64      `yaml:"max" min:"1" doc:"The highest cost."`
+	Reserve *reserve    `yaml:"reserve" doc:"In place of the fields above: a reservation by the request's maximum of tokens, at most what the limit allows at once. It needs settle."`
+	Settle  *settlement `yaml:"settle" default:"false" doc:"What settles the real cost. true: the application, with weir.Settle. With reserve also usage: the usage of tokens in the answer, or {header: X-Cost}, as weir serve --proxy does."`
+	Weights *weights    `yaml:"weights" doc:"With reserve: the units that a token costs, such as its price: {input: 1, cached: 0.1, output: 4}."`
+	Usage   *usage      `yaml:"usage" doc:"With settle: usage, how weir serve --proxy finds the usage of streams."`
+}
+
+type reserve struct {
+	JSON    []string `yaml:"json" min:"1" doc:"The fields of the JSON body with the maximum of tokens, as in key: json:PATH, of which the largest counts: [max_completion_tokens, max_tokens]. Other values than whole numbers are answered 400."`
+	Missing *int64   `yaml:"missing" short:"true" min:"1" required:"true" doc:"The tokens to reserve if the body has none of these fields."`
+	Times   []string `yaml:"times" min:"1" default:"n" doc:"Fields that multiply the maximum, such as n, the number of answers."`
+	Input   *input   `yaml:"input" default:"nothing" doc:"What to reserve for the prompt: {bytes_per_unit: 4} is a token for each 4 bytes of the body."`
+}
+
+type input struct {
+	BytesPerUnit int64 `yaml:"bytes_per_unit" min:"1" max:"1000000" required:"true" doc:"How many bytes of the body count as a token of input."`
+}
+
+type settlement struct {
+	By     string `yaml:"by" short:"true" words:"usage true false" default:"false" doc:"usage, true or false, in place of the mapping."`
+	Header string `yaml:"header" pattern:"^[A-Za-z0-9-]+$" doc:"A field of the answer that has the cost in units, and that clients do not see."`
+}
+
+func (s settlement) String() string {
+	if s.Header != "" {
+		return "header: " + s.Header
+	}
+	return s.By
+}
+
+// weights have a nil for a weight that the file does not name.
+type weights struct {
+	Input   *weight `yaml:"input" default:"1" doc:"Of a token of the prompt, from 0 to 1000000."`
+	Cached  *weight `yaml:"cached" default:"input" doc:"Of a token that the provider read from its cache."`
+	Written *weight `yaml:"written" default:"input" doc:"Of a token that the provider wrote to its cache."`
+	Output  *weight `yaml:"output" default:"1" doc:"Of a token of the answer."`
+}
+
+type usage struct {
+	Ask   *bool  `yaml:"ask" default:"true" doc:"Adds stream_options.include_usage to streams of chat completions. false: for services that answer 400 to it; needs no_max."`
+	NoMax string `yaml:"no_max" words:"bad_request missing" doc:"A body without a maximum of tokens is answered 400, or gets the missing of reserve as its first field of reserve.json."`
 }
 
 type soft struct {

@@ -49,7 +49,7 @@ func (c *checker) countsAll(by, p *scopedRule) bool {
 	return c.file.Mode != "shadow" && by.enforces() && p.active() &&
 		(oneForAll || slices.Equal(by.parts, p.parts) && by.made.NoKey == p.made.NoKey) &&
 		(!by.isConditional() || by.scope == p.scope && reflect.DeepEqual(by.When, p.When)) && !isLate(by) && !isLate(p) &&
-		by.Distinct == "" && reflect.DeepEqual(by.Cost, p.Cost) && (p.Cost == nil || !p.Cost.Settle) &&
+		by.Distinct == "" && reflect.DeepEqual(by.Cost, p.Cost) && (p.Cost == nil || p.Cost.Settle == nil) &&
 		(len(by.Counts) == 0 || by.made.Counts == p.made.Counts) &&
 		(by.OnOutage == p.OnOutage || by.OnOutage == "closed" || p.OnOutage == "open") &&
 		len(by.Overrides)+len(p.Overrides) == 0 && (p.Escalate == nil || p.Escalate.Of != "outcomes")

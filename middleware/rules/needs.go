@@ -18,7 +18,8 @@ type Need struct {
 
 	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:PATH (a field of the body),
 	// key:NAME (one of Options.Keys), route (a route that the file does not name), status (the
-	// answer's), or settled (the cost that the application settles).
+	// answer's), settled (the cost that the application settles), usage (of tokens, in the answer), or answer:NAME (a
+	// field of the answer with the cost).
 	Of string
 }
 
@@ -82,11 +83,8 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	if p.pattern != nil && p.pattern.Host != "" {
 		need("host")
 	}
-	if p.Cost != nil && p.Cost.Param != "" {
-		r.needsOf("param:"+p.Cost.Param, p, need)
-	}
-	if p.Cost != nil && p.Cost.Header != "" {
-		need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
+	if p.Cost != nil {
+		r.needsOfCost(p, need)
 	}
 	if p.isConditional() {
 		if p.When.Tool != "" {
@@ -102,7 +100,34 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	if len(p.Counts) > 0 {
 		need("status")
 	}
-	if p.Cost != nil && p.Cost.Settle {
+}
+
+// needsOfCost calls need for each input of a rule's cost.
+func (r *Rules) needsOfCost(p *scopedRule, need func(of string)) {
+	if p.Cost.Param != "" {
+		r.needsOf("param:"+p.Cost.Param, p, need)
+	}
+	if p.Cost.Header != "" {
+		need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
+	}
+	if p.Cost.JSON != "" {
+		need(jsonKind + p.Cost.JSON)
+	}
+	if of := p.Cost.Reserve; of != nil {
+		for _, field := range of.JSON {
+			need(jsonKind + field)
+		}
+		if of.Input != nil {
+			need("header:Content-Length")
+		}
+	}
+	switch s := p.Cost.Settle; {
+	case s == nil:
+	case s.Header != "":
+		need("answer:" + http.CanonicalHeaderKey(s.Header))
+	case s.By == "usage":
+		need(s.By)
+	case s.By == "true":
 		need("settled")
 	}
 }

@@ -126,6 +126,7 @@ type Rules struct {
 	banned, exempt   *clientList   // exempt is nil without allow
 	listed           map[Need]bool // the keys, in place of inputs, that the sections ban and allow list values of
 	bound            bound
+	settlements      map[string]Settlement        // by rule
 	now              func() time.Time             // by which overrides and bans end
 	digest           [sha256.Size]byte            // of all that was read
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
@@ -161,7 +162,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
 	rules := &Rules{
-		config: o.Config, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums, now: time.Now,
+		config: o.Config, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums, now: time.Now, settlements: map[string]Settlement{},
 	}
 	c := &checker{Rules: rules, problems: problems{name: name}, options: o, names: map[string][]string{}}
 	if clock, ok := o.Config.Bans.List.(interface{ Now() time.Time }); ok { // a simulation's

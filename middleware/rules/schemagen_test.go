@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,7 +90,15 @@ func schemaOf(defs says, f yamlfile.Field, t reflect.Type) says {
 	case t.Kind() == reflect.Pointer:
 		return schemaOf(defs, f, t.Elem())
 	case len(f.Words) > 0:
-		return says{"enum": f.Words}
+		var words []any
+		for _, word := range f.Words {
+			if is, err := strconv.ParseBool(word); err == nil {
+				words = append(words, is)
+			} else {
+				words = append(words, word)
+			}
+		}
+		return says{"enum": words}
 	case scalars[t.Name()] != nil && yamlfile.IsText(t):
 		return maps.Clone(scalars[t.Name()])
 	case t == reflect.TypeFor[client]():
@@ -177,6 +186,7 @@ var scalars = map[string]says{
 		"examples": []any{401, "2xx", "!5xx"}},
 	"percent": {"type": "string", "pattern": "^([1-9][0-9]?%|off)$", "title": "percentage", "examples": []string{"80%", "off"}},
 	"factor":  {"type": "number", "minimum": 1, "maximum": 1000, "title": "number"},
+	"weight":  {"type": "number", "minimum": 0, "maximum": 1_000_000, "title": "number"},
 	"date":    {"type": "string", "title": "date or time", "pattern": "^[2-9][0-9]{3}-[01][0-9]-[0-3][0-9](T[0-9:.]+(Z|[+-][0-9:]+))?$", "examples": []string{"2026-12-24", "2026-12-24T18:00:00+01:00"}},
 	"size":    {"type": []string{"string", "integer"}, "title": "size", "minimum": 1, "pattern": "^[1-9][0-9_]*([kK]?B|[MG]B|[KMG]iB)?$", "examples": []any{"1MiB", "500KB", 4096}},
 	"network": {"type": "string", "title": "network", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}},

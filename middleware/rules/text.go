@@ -194,6 +194,19 @@ func (f *factor) UnmarshalText(text []byte) (err error) {
 
 func (f factor) String() string { return strconv.FormatFloat(f.float64, 'f', -1, 64) }
 
+// weight is a number from 0 to a million.
+type weight struct{ float64 }
+
+func (w *weight) UnmarshalText(text []byte) (err error) {
+	w.float64, err = strconv.ParseFloat(string(text), 64)
+	if err != nil || !(w.float64 >= 0 && w.float64 <= 1e6) || strings.ContainsAny(string(text), "xXpP_") {
+		return fmt.Errorf("%.64q is not a number from 0 to 1000000", text)
+	}
+	return nil
+}
+
+func (w weight) String() string { return strconv.FormatFloat(w.float64, 'f', -1, 64) }
+
 // size is a number, which may have a unit of bytes.
 type size struct{ n int64 }
 

@@ -104,8 +104,8 @@ var rooms = []room{
 	{"middleware/routertest", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans",
-		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route", "internal/yamlfile",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/tokens",
+		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/reading", "internal/route", "internal/yamlfile",
 	}, nil},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "limiter/store", "middleware"}, nil},

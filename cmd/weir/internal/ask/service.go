@@ -25,7 +25,7 @@ func (s *Service) Lacks(proxies *rules.Proxies, need rules.Need) string {
 	switch kind, name, _ := strings.Cut(need.Of, ":"); {
 	case kind == "user", kind == "tier":
 		return "needs a " + kind + ", which a proxy that asks does not say"
-	case kind == "status", kind == "settled", kind == "concurrency", kind == "overload":
+	case kind == "status", kind == "settled", kind == "usage", kind == "answer", kind == "concurrency", kind == "overload":
 		return "needs to know how requests end, which a proxy that asks does not say"
 	case kind == "stream":
 		return "answers with status 200, which a proxy that asks takes for a yes"

@@ -102,7 +102,7 @@ func (g *Gateway) Lacks(proxies *rules.Proxies, need rules.Need) string {
 	case need.Of == "router":
 		return "has a parameter or a * in a part of a segment: a gateway routes by whole segments, such as {id}"
 	case need.Of == "settled":
-		return "has cost.settle, and a service behind a gateway cannot say what a request cost"
+		return "has settle: true, and a service behind a gateway cannot call weir.Settle: write settle: usage, or {header: X-Cost}"
 	}
 	if name, ok := strings.CutPrefix(need.Of, "header:"); ok {
 		return g.lacksField(proxies, name)
