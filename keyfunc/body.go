@@ -198,7 +198,7 @@ func (b *body) Release() {
 	if budget, ok := b.source.(reading.Budget); ok {
 		budget.Release()
 	}
-	b.ahead, b.at, b.members, b.passed = nil, 0, nil, true
+	b.ahead, b.at, b.members, b.passed, b.err = nil, 0, nil, true, http.ErrBodyReadAfterClose
 }
 
 func (b *body) Read(p []byte) (int, error) {

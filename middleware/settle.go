@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -168,6 +169,25 @@ func Settle(ctx context.Context, rule string, n int64) error {
 		return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
 	}
 	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+// Reserved returns how many units the rules with [Reserve] have reserved for the request with this context, by rule,
+// which [Settle] can still settle. If a rule has several limits, it is the most that one of them reserved.
+func Reserved(ctx context.Context) map[string]int64 {
+	all := map[string]int64{}
+	for v := visitOf(ctx); v != nil; v = visitOf(v.Context) {
+		of := map[string]int64{}
+		v.costs.mu.Lock()
+		for i := range v.met { // no copy, as in ruleNamed
+			if m := &v.met[i]; m.rule.Cost.settles && m.isSettled() && m.said == unsaid {
+				of[m.rule.Name] = max(of[m.rule.Name], m.units)
+			}
+		}
+		v.costs.mu.Unlock()
+		maps.Copy(of, all) // the innermost limiter is settled
+		all = of
+	}
+	return all
 }
 
 // CountAs says which status the answer to the request with this context counts as, for [Rule.Counts] and

@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/gateway"
 	"github.com/weirgo/weir/cmd/weir/internal/rls"
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
@@ -44,6 +45,7 @@ type serveFlags struct {
 	ask     string
 	rls     string
 	gateway gateway.Options
+	bodies  string
 	admin   string
 
 	adminToken      string
@@ -69,6 +71,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.gateway.Paths, "paths", serving.PathsStrict, "what to do with a path that a service may read as another, such as //login, or a field such as X-HTTP-Method-Override: strict answers 400, fold does too and ignores case, as-is passes it on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
 	flags.DurationVar(&f.gateway.ClientTimeout, "client-timeout", 10*time.Second, "how long a client whose request holds a slot of concurrency or overload may block one read of its body or one write of the answer")
+	flags.StringVar(&f.bodies, "body-memory", "256MiB", "how much `memory` all bodies may take that rules read: a request beyond it is answered 503")
 	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
 	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, and of --rls with --rls-tls, in PEM; it is read again when it changes")
@@ -120,6 +123,11 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	if err := serving.CheckPaths(f.gateway.Paths); err != nil {
 		return nil, err
 	}
+	bodies, err := yamlfile.ParseSize(f.bodies)
+	if err != nil {
+		return nil, fmt.Errorf("--body-memory: %w", err)
+	}
+	l.Bodies = serving.NewMemory(bodies)
 	if f.tlsCert != "" {
 		if f.gateway.Certificates, err = serving.NewCertificates(f.tlsCert, f.tlsKey, l.Logger); err != nil {
 			return nil, err
@@ -160,7 +168,7 @@ func (f *serveFlags) complete(file string) error {
 		of    string
 		flags []string
 	}{
-		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "access-log"}},
+		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "body-memory", "user-header", "tier-header", "access-log"}},
 		{proxy || f.rlsTLS, "--proxy or --rls-tls", []string{"tls-cert", "tls-key"}},
 		{f.rls != "", "--rls", []string{"rls-tls"}},
 		{proxy || f.ask != "", "--proxy or --ask", []string{"paths", "show-keys"}},

@@ -406,7 +406,7 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
 	alone := []string{"proxy", "ask", "rls", "admin", "redis", "secret-file", "drain", "log-level", "help"}
 	needs := map[string]string{"paths": "--proxy or --ask", "show-keys": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
-	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "access-log"} {
+	for _, name := range []string{"upstream-timeout", "client-timeout", "body-memory", "user-header", "tier-header", "access-log"} {
 		needs[name] = "--proxy"
 	}
 	needs["tls-cert"], needs["tls-key"], needs["rls-tls"] = "--proxy or --rls-tls", "--proxy or --rls-tls", "--tls-cert"

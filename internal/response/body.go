@@ -47,6 +47,9 @@ func (b *Body) WasHeldBack(status int) bool {
 	return state == failed || (state == begun || state == closed) && status >= 500
 }
 
+// Unwrap returns the body that b watches.
+func (b *Body) Unwrap() io.ReadCloser { return b.ReadCloser }
+
 // Close implements io.Closer. Later failures of the body are not the client's doing.
 func (b *Body) Close() error {
 	if !b.state.CompareAndSwap(begun, closed) {

@@ -3,6 +3,8 @@ package yamlfile
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -115,4 +117,19 @@ func ParseInteger(s string) (int64, error) {
 		return 0, errors.New("the number is out of range")
 	}
 	return n, nil
+}
+
+var sizeUnits = map[string]int64{
+	"": 1, "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+}
+
+// ParseSize reads a number of bytes, which may have a unit.
+func ParseSize(s string) (int64, error) {
+	digits := strings.TrimRight(s, "kKMGiB")
+	unit, known := sizeUnits[s[len(digits):]]
+	n, err := ParseInteger(digits)
+	if !known || err != nil || n < 1 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", s)
+	}
+	return n * unit, nil
 }

@@ -1,9 +1,13 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/internal/reading"
@@ -25,6 +29,7 @@ type Settlement struct {
 	// Max is the field with a maximum of tokens that a body without one gets, with the value MaxTokens. Empty: none.
 	Max       string
 	MaxTokens int64
+	limits    []amount
 }
 
 // Settlement returns how the answer to a request settles what the rule of that name reserved. It returns false if the
@@ -32,6 +37,35 @@ type Settlement struct {
 func (r *Rules) Settlement(rule string) (Settlement, bool) {
 	s, ok := r.settlements[rule]
 	return s, ok
+}
+
+// Stated returns the units that the answer states in its field s.Header, which it removes. It returns false if the
+// answer states none. An answer with status 400 or above that states none cost nothing.
+func (s *Settlement) Stated(answer *http.Response) (units int64, ok bool) {
+	units, ok = inHeader(&http.Request{Header: answer.Header}, s.Header)
+	answer.Header.Del(s.Header)
+	if !ok && answer.StatusCode >= http.StatusBadRequest {
+		return 0, true
+	}
+	return units, ok
+}
+
+// WithMax returns the JSON body of a request, with s.MaxTokens as its s.Max if the request has no maximum.
+func (s *Settlement) WithMax(r *http.Request, body []byte) []byte {
+	for _, limit := range s.limits {
+		if _, ok, err := limit(r); ok || err != nil {
+			return body
+		}
+	}
+	end := bytes.LastIndexByte(body, '}')
+	if s.Max == "" || end < 0 || !json.Valid(body) {
+		return body
+	}
+	comma := ","
+	if bytes.HasSuffix(bytes.TrimRight(body[:end], " \t\r\n"), []byte("{")) {
+		comma = ""
+	}
+	return slices.Concat(body[:end], fmt.Appendf(nil, "%s%q:%d", comma, s.Max, s.MaxTokens), body[end:])
 }
 
 // A reservation makes the cost of requests.
@@ -86,7 +120,7 @@ func (c *checker) reserve(path []string, name string, given *cost) (none middlew
 	}
 	s := Settlement{Header: http.CanonicalHeaderKey(settle.Header), Weights: made.weights, Ask: asks && settle.By == "usage"}
 	if u.NoMax == "missing" && len(of.JSON) > 0 {
-		s.Max, s.MaxTokens = of.JSON[0], made.missing
+		s.Max, s.MaxTokens, s.limits = of.JSON[0], made.missing, made.limits
 	}
 	if settle.By != "true" {
 		c.settlements[name] = s

@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -210,20 +209,9 @@ func (w weight) String() string { return strconv.FormatFloat(w.float64, 'f', -1,
 // size is a number, which may have a unit of bytes.
 type size struct{ n int64 }
 
-var sizeUnits = map[string]int64{
-	"": 1, "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
-}
-
-func (s *size) UnmarshalText(text []byte) error {
-	given := string(text)
-	digits := strings.TrimRight(given, "kKMGiB")
-	unit, known := sizeUnits[given[len(digits):]]
-	n, err := yamlfile.ParseInteger(digits)
-	if !known || err != nil || n < 1 || n > math.MaxInt64/unit {
-		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
-	}
-	s.n = n * unit
-	return nil
+func (s *size) UnmarshalText(text []byte) (err error) {
+	s.n, err = yamlfile.ParseSize(string(text))
+	return err
 }
 
 func (s size) String() string { return strconv.FormatInt(s.n, 10) }

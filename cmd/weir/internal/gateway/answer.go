@@ -16,7 +16,11 @@ import (
 // client of a request that holds a slot may block a read or a write.
 func (g *Gateway) answered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{ResponseWriter: w, informs: r.ProtoAtLeast(1, 1), own: maps.Clone(w.Header())}
+		r, ok := g.billed(w, r)
+		if !ok {
+			return
+		}
+		a := &answer{ResponseWriter: w, informs: r.ProtoAtLeast(1, 1), own: maps.Clone(w.Header()), hidden: billOf(r.Context()).fields()}
 		if response.HoldsSlot(r.Context()) && !g.isGRPC(r) {
 			serving.BoundBody(r.Context(), g.options.ClientTimeout)
 			a.bound(r, g.options.ClientTimeout)
@@ -39,6 +43,7 @@ type answer struct {
 	informs  bool             // the client knows responses such as 103, which came with HTTP/1.1
 	lost     bool             // such a response has dropped the fields
 	own      http.Header      // the limiter's fields
+	hidden   []string         // fields of the upstream that clients do not see
 }
 
 // lists are fields of the limiter whose values add up with the upstream's.
@@ -67,6 +72,9 @@ func (a *answer) bound(r *http.Request, most time.Duration) {
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {
+	for _, name := range a.hidden { // of a response such as 103
+		delete(a.Header(), name)
+	}
 	switch {
 	case status >= http.StatusOK, status == http.StatusSwitchingProtocols:
 		header := a.Header()

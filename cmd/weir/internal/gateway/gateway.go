@@ -102,7 +102,7 @@ func (g *Gateway) Lacks(proxies *rules.Proxies, need rules.Need) string {
 	case need.Of == "router":
 		return "has a parameter or a * in a part of a segment: a gateway routes by whole segments, such as {id}"
 	case need.Of == "settled":
-		return "has settle: true, and a service behind a gateway cannot call weir.Settle: write settle: usage, or {header: X-Cost}"
+		return "has cost.settle: true, and a service behind a gateway cannot call weir.Settle: write settle: usage, or {header: X-Cost}"
 	}
 	if name, ok := strings.CutPrefix(need.Of, "header:"); ok {
 		return g.lacksField(proxies, name)
@@ -143,7 +143,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 	proxy := &httputil.ReverseProxy{
 		Transport:      g.transport,
 		Rewrite:        g.rewrite,
-		ModifyResponse: onlyWebSocket,
+		ModifyResponse: modify,
 		ErrorHandler:   g.unanswered,
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(l.Logger.Handler(), slog.LevelDebug),
@@ -153,6 +153,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 	if err != nil {
 		return err
 	}
+	server.Bodies = l.Bodies
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
 	if g.options.Certificates != nil {
@@ -224,6 +225,9 @@ func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) 
 	if serving.IsBodyLate(r.Context()) {
 		http.Error(w, "The rest of the request did not come.", http.StatusRequestTimeout)
 		return
+	}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		billOf(r.Context()).nothing() // the service has seen nothing
 	}
 	status := http.StatusBadGateway
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {

@@ -53,6 +53,11 @@ func TestMain(m *testing.M) {
 // start starts a gateway for an upstream, on a port of its own.
 func start(t *testing.T, text, upstream string, change func(*gateway.Options)) *started {
 	t.Helper()
+	return startWith(t, text, upstream, change, nil)
+}
+
+func startWith(t *testing.T, text, upstream string, change func(*gateway.Options), memory *serving.Memory) *started {
+	t.Helper()
 	o := gateway.Options{Proxy: "127.0.0.1:0=" + upstream, Paths: serving.PathsStrict, Timeout: 10 * time.Second, ClientTimeout: 10 * time.Second}
 	if change != nil {
 		change(&o)
@@ -70,7 +75,7 @@ func start(t *testing.T, text, upstream string, change func(*gateway.Options)) *
 		Lacks: g.Lacks,
 	})
 	require.NoError(t, err)
-	require.NoError(t, g.Start(serving.Limits{RateLimit: s.watcher.RateLimit, Watcher: s.watcher, Logger: config.Logger}, func(err error) { t.Error(err) }))
+	require.NoError(t, g.Start(serving.Limits{RateLimit: s.watcher.RateLimit, Watcher: s.watcher, Logger: config.Logger, Bodies: memory}, func(err error) { t.Error(err) }))
 	t.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -127,6 +127,9 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(g.upstream)
 	r.Out.Host = r.In.Host
+	if b := billOf(r.In.Context()); b != nil && b.usage {
+		r.Out.Header.Set("Accept-Encoding", "identity")
+	}
 	// identified has left only the fields of a trusted proxy.
 	if list := r.In.Header["X-Forwarded-For"]; list != nil {
 		r.Out.Header["X-Forwarded-For"] = slices.Clone(list)
@@ -139,10 +142,11 @@ func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// onlyWebSocket refuses a response that switches to another protocol than websocket.
-func onlyWebSocket(r *http.Response) error {
+// modify refuses a response that switches to another protocol than websocket, and has the others settle their request.
+func modify(r *http.Response) error {
 	if r.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(r.Request.Header.Get("Upgrade"), "websocket") {
 		return errors.New("it switched to another protocol")
 	}
+	billOf(r.Request.Context()).settle(r)
 	return nil
 }

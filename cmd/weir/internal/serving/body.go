@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/reading"
 	"github.com/weirgo/weir/internal/response"
 )
 
@@ -46,6 +49,56 @@ type body struct {
 	patience     Patience
 	begun, whole atomic.Bool
 	late         atomic.Bool // a read took longer than patience
+
+	memory *Memory // for what is read ahead
+	mu     sync.Mutex
+	held   int64 // bytes of memory
+}
+
+// Memory bounds how many bytes of bodies a process holds that were read ahead for rules.
+type Memory struct{ free atomic.Int64 }
+
+// NewMemory returns a Memory of so many bytes.
+func NewMemory(bytes int64) *Memory {
+	m := &Memory{}
+	m.free.Store(bytes)
+	return m
+}
+
+// aheadPatience is how long a body that is read ahead may take to arrive, so that nobody can hold memory by a trickle.
+const aheadPatience = time.Minute
+
+var (
+	errFull error = &reading.Error{Status: http.StatusServiceUnavailable, Text: "the bodies of other requests take all memory for bodies"}
+	errLate error = &reading.Error{Status: http.StatusRequestTimeout, Text: "the body took too long"}
+)
+
+// Hold implements reading.Budget.
+func (b *body) Hold(n int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory == nil {
+		return nil
+	}
+	if b.memory.free.Add(-int64(n)) < 0 {
+		b.memory.free.Add(int64(n))
+		return errFull
+	}
+	if b.held == 0 {
+		_ = b.control.SetReadDeadline(time.Now().Add(aheadPatience))
+	}
+	b.held += int64(n)
+	return nil
+}
+
+// Release implements reading.Budget.
+func (b *body) Release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held > 0 {
+		b.memory.free.Add(b.held)
+		b.held = 0
+	}
 }
 
 type bodyKey struct{}
@@ -79,6 +132,17 @@ func (b *body) Read(p []byte) (int, error) {
 	b.patience.End()
 	if errors.Is(err, io.EOF) {
 		b.whole.Store(true)
+	}
+	if err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch {
+		case b.held == 0:
+		case b.whole.Load():
+			_ = b.control.SetReadDeadline(time.Time{})
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = errLate
+		}
 	}
 	return n, err
 }
@@ -125,7 +189,7 @@ func (a *answer) FlushError() error {
 
 // serve calls handler, and drains the body that it leaves unread. A connection of HTTP/1 is kept only if nobody can
 // take what follows the request for a part of it, or a part of it for the next request.
-func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
+func serve(handler http.Handler, w http.ResponseWriter, r *http.Request, memory *Memory) {
 	isHTTP1 := r.ProtoMajor == 1
 	asks := isHTTP1 && (r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0)
 	if isHTTP1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
@@ -140,7 +204,8 @@ func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r)
 		return
 	}
-	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w)}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w), memory: memory}
+	defer b.Release()
 	_ = b.control.EnableFullDuplex() // or an early answer would wait for a body that is held back
 	returned := false
 	defer func() {

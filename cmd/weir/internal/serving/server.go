@@ -17,6 +17,7 @@ import (
 // what a client can hold open.
 type Server struct {
 	http.Server
+	Bodies   *Memory // for bodies that are read ahead; nil: no bound. It is set before Start
 	listener net.Listener
 	end      context.CancelFunc // cancels the context of all requests
 	leaving  atomic.Bool
@@ -65,7 +66,7 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 		}
 		s.active.Add(1)
 		defer s.active.Add(-1)
-		serve(handler, w, r)
+		serve(handler, w, r, s.Bodies)
 	})
 	return s, nil
 }

@@ -22,7 +22,8 @@ type Limits struct {
 	Store     limiter.Store         // RateLimit's
 	Observer  middleware.Observer   // RateLimit's
 	Logger    *slog.Logger
-	Waiting   bool // whether Start is called before there are rules: RateLimit refuses every request
+	Bodies    *Memory // for bodies that are read ahead; nil: no bound
+	Waiting   bool    // whether Start is called before there are rules: RateLimit refuses every request
 }
 
 // What happens to an ambiguous path, which servers may read as another path, and to a request with two methods.
