@@ -6,6 +6,7 @@ require (
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/stretchr/testify v1.11.1
 	go.yaml.in/yaml/v4 v4.0.0
+	golang.org/x/text v0.9.0
 	pgregory.net/rapid v1.2.0
 )
 

@@ -127,8 +127,9 @@ type Rule struct {
 	// tries: a request costs one unit if its key had no request with that value within the limit's
 	// period, and nothing otherwise. NoKey decides about a request without a value. If NoKey counts
 	// such a request, it costs one unit each time. Requests with one new value that are in progress at
-	// once may all be charged; with Counts, they are. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: every
-	// request is charged.
+	// once may all be charged; with Counts, they are. Distinct needs a single Limit, not a LeakyBucket, and no
+	// Cost but [Reserve], whose estimate is ignored: [Settle] with 0 units refunds a new value, which then counts as
+	// new again. Nil: every request is charged.
 	Distinct keyfunc.Func
 
 	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for a cost that is

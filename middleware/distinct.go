@@ -16,7 +16,8 @@ import (
 var distinct = feature{
 	rule: func(c *compiler, at invalid.Place, r *rule) {
 		if r.Distinct != nil {
-			c.reject(r.Cost.isGiven(), at.Of("Cost"), "is set, and a new distinct value costs one unit")
+			c.reject(r.Cost.isGiven() && !r.Cost.settles, at.Of("Cost"), "is set, and a new distinct value costs one unit")
+			r.cost = nil
 			c.reject(r.Counts.after, at.Of("Afterwards"), "is set, and distinct values are charged when requests come")
 			c.set.needsRoute, r.isPartial, r.reads = true, true, countsValue
 		}

@@ -248,3 +248,33 @@ func TestAValueThatExpiresInAQueueIsCharged(t *testing.T) {
 		wait.Wait()
 	})
 }
+
+func TestAValueThatIsSettledWithNothingCountsAsNewAgain(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			costs []int64 // of requests with one value; -1: nothing is settled
+			left  int64
+		}{
+			"never settled":                        {[]int64{-1}, 9},
+			"settled with one":                     {[]int64{1}, 9},
+			"settled with more than a value":       {[]int64{5}, 9},
+			"settled with nothing":                 {[]int64{0}, 10},
+			"new again":                            {[]int64{0, 0, -1}, 9},
+			"seen, and settled with nothing":       {[]int64{-1, 0}, 9},
+			"seen, and settled with one":           {[]int64{-1, 1, 5}, 9},
+			"refunded, seen, settled with nothing": {[]int64{0, -1, 0}, 9},
+		} {
+			rule := tries(limiter.PerHour(10))
+			rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 7 })
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+			for _, cost := range test.costs {
+				through(l, func(_ http.ResponseWriter, r *http.Request) {
+					if cost >= 0 {
+						assert.NoError(t, middleware.Settle(r.Context(), "tries", cost))
+					}
+				}, header("X-Client", "a"), header("X-User", "b"))
+			}
+			assert.Equal(t, test.left, left(t, l, "tries", "header:X-Client:a"), name)
+		}
+	})
+}

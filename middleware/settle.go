@@ -218,6 +218,38 @@ func CountAs(ctx context.Context, status int) error {
 	return err
 }
 
+// KeyOf returns the text of the key (see [keyfunc.Classify]) under which a rule counts the request with this context.
+// It is for handlers behind a limiter with a rule that has Counts or [Reserve] and applies to the request. If the
+// request has met the rule twice, the key is its innermost limiter's. The error is [ErrNotApplied].
+func KeyOf(ctx context.Context, rule string) (key string, err error) {
+	_, key, err = countedBy(ctx, rule)
+	return key, err
+}
+
+// Reset is [RateLimit.Reset] for the key under which a rule counts the request with this context, such as for the
+// failures before a success. What the request took is forgotten too. The error is that of [KeyOf], or the store's.
+func Reset(ctx context.Context, rule string) error {
+	l, key, err := countedBy(ctx, rule)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	return l.Reset(ctx, rule, key)
+}
+
+// countedBy returns the innermost limiter with a rule of that name that counts the request, and the key.
+func countedBy(ctx context.Context, rule string) (l *RateLimit, key string, err error) {
+	for v := visitOf(ctx); v != nil; v = visitOf(v.Context) {
+		for i := range v.met { // no copy: Settle may write to a met at the same time
+			if m := &v.met[i]; m.rule.Name == rule {
+				return v.limiter, m.Key, nil
+			}
+		}
+	}
+	return nil, "", fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
 // ruleNamed returns the rule with that name if it applies, or nil.
 func (v *visit) ruleNamed(name string) *rule {
 	for i := range v.met { // no copy: another Settle may write to a met at the same time
@@ -239,7 +271,9 @@ func (v *visit) sayCost(rule *rule, n int64) error {
 		case m.said != unsaid:
 			settled = true
 		default:
-			m.said = n
+			if m.said = n; rule.Distinct != nil {
+				m.said = min(n, m.units) // a value that was seen costs nothing
+			}
 			if s.ended {
 				owed = s.correct(owed, m)
 			}

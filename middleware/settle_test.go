@@ -654,3 +654,37 @@ func TestCountAsAndSettleMayBeCalledAtOnce(t *testing.T) {
 		wg.Wait()
 	})), request())
 }
+
+func TestAHandlerResetsTheKeyThatCountedItsRequest(t *testing.T) {
+	rule := middleware.Rule{Name: "tokens", Key: keyfunc.Header("X-Client"), Limit: limiter.All(perHour(3), limiter.PerDay(9)),
+		Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })}
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+	ann := header("X-Client", "ann")
+	fail := func(http.ResponseWriter, *http.Request) {}
+	for range 2 {
+		through(inner, fail, ann)
+		through(inner, fail, header("X-Client", "bob"))
+		through(outer, fail, ann)
+	}
+	through(outer, func(w http.ResponseWriter, r *http.Request) {
+		inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			key, err := middleware.KeyOf(r.Context(), "tokens")
+			assert.NoError(t, err)
+			assert.Equal(t, "header:X-Client:ann", key)
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel() // as if the client had left
+			assert.NoError(t, middleware.Reset(ctx, "tokens"))
+			_, err = middleware.KeyOf(r.Context(), "other")
+			assert.ErrorIs(t, err, middleware.ErrNotApplied)
+			assert.ErrorIs(t, middleware.Reset(r.Context(), "other"), middleware.ErrNotApplied)
+			require.NoError(t, inner.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Key: keyfunc.Global, Limit: perHour(1)}}, Logger: quiet}))
+			assert.ErrorIs(t, middleware.Reset(r.Context(), "tokens"), middleware.ErrNoRule)
+			require.NoError(t, inner.Reconfigure(middleware.Config{Rules: []middleware.Rule{rule}, Logger: quiet}))
+		})).ServeHTTP(w, r)
+	}, ann)
+	assert.Equal(t, int64(3), left(t, inner, "tokens", "header:X-Client:ann"))
+	assert.Equal(t, int64(1), left(t, inner, "tokens", "header:X-Client:bob"))
+	assert.Equal(t, int64(0), left(t, outer, "tokens", "header:X-Client:ann"), "the innermost is reset")
+	assert.ErrorIs(t, middleware.Reset(context.Background(), "tokens"), middleware.ErrNotApplied)
+}

@@ -1,0 +1,252 @@
+// Package signin limits guesses of passwords, and never locks an owner out of a device that has signed in before.
+//
+// A limit on each account alone lets anybody lock its owner out, and a limit on each address alone stops no botnet. So a
+// success sets a cookie, which makes the device known. Guesses from known devices and those of strangers are counted
+// apart:
+//
+//	who                                              failures
+//	a stranger on one account, from one network      5 in 15 minutes; a success from there clears them
+//	all strangers together, on one account           20 an hour and 100 a day
+//	strangers from one network                       100 different accounts an hour
+//	a known device of an account, from any network   10 in 15 minutes
+//
+// A request is charged when it comes, so guesses in parallel are counted. [SignIn.Succeeded] refunds it. A handler that
+// forgets to call it limits too much, never too little.
+//
+//	s, err := signin.New(signin.Options{
+//		Account: keyfunc.FormField("account", 4096),
+//		Epoch:   passwordChangedAt,
+//		Secrets: [][]byte{secret},
+//	})
+//	limits, err := middleware.New(middleware.Config{ByRoute: map[string][]middleware.Rule{"POST /login": s.Rules()}})
+//
+//	func login(w http.ResponseWriter, r *http.Request) {
+//		if !passwordIsRight(r.FormValue("account"), r.FormValue("password")) {
+//			// show the form again
+//			return
+//		}
+//		if err := s.Succeeded(w, r); err != nil {
+//			slog.Error("sign-in", "error", err)
+//		}
+//		http.Redirect(w, r, "/", http.StatusSeeOther)
+//	}
+//
+// While strangers guess, the owner cannot sign in on a new device either. Offer a code by mail, and call
+// [SignIn.Remember] when it comes back: docs/recipes.md has the steps.
+//
+// Whether an account exists changes neither a decision nor its time: Weir counts any name, and calls Epoch only for a
+// device that has signed in to the account. Your handler must take the same time for a name that does not exist. A
+// stranger sees in the RateLimit fields how many guesses strangers have left on an account.
+package signin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// Options are the parameters of [New].
+type Options struct {
+	// Account reads the account that a request tries, such as keyfunc.FormField("account", 4096). A
+	// request without an account is answered 400. It is required.
+	Account keyfunc.Func
+
+	// Normalize makes one text of all spellings of an account. It must map two names to one text if and
+	// only if your application takes them for one account: who owns one of two accounts with one text is
+	// known to both. Nil: lower case, Unicode NFC, without blanks at both ends.
+	Normalize func(account string) string
+
+	// Network reads the network of a request. Behind a proxy it must name the proxy, as in
+	// keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8")), or all clients are one network. Nil: keyfunc.IP().
+	Network keyfunc.Func
+
+	// Secrets sign the cookies. The first signs new cookies, and each of them is good for a cookie that
+	// was signed before. To change the secret, put the new one in front, on all processes, and remove the
+	// old one after 400 days: devices that have not signed in since become strangers. Each has at least
+	// 32 bytes, at random. At least one is required.
+	Secrets [][]byte
+
+	// Epoch returns a text that changes whenever the password of the account does, such as the time of
+	// the change. A cookie from before the change is then worthless. Account is normalized. New devices
+	// cause one call, in Succeeded; a known device causes four more. If it returns an error, the device
+	// counts as a stranger. Nil: cookies outlive the password, so who knew the old one can guess the new
+	// one from every device that was ever signed in.
+	Epoch func(ctx context.Context, account string) (string, error)
+
+	// Name begins the names of the rules and follows "__Host-" in the cookie's, if an application has
+	// several sign-ins. It has letters, digits, - and _. Empty: signin.
+	Name string
+}
+
+// A SignIn limits sign-ins. Its methods may be called from many goroutines.
+type SignIn struct {
+	options Options
+	seals   seals
+
+	network, device, account, accounts string // names of the rules
+}
+
+const minSecret = 32
+
+// New returns a SignIn, or all that is wrong with the options.
+func New(o Options) (*SignIn, error) {
+	var errs []error
+	reject := func(wrong bool, field, reason string, args ...any) {
+		if wrong {
+			errs = append(errs, invalid.Field("signin", field, reason, args...))
+		}
+	}
+	o.Name = cmp.Or(o.Name, "signin")
+	isOdd := func(c rune) bool {
+		return c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	}
+	reject(o.Account == nil, "Account", "is required: it reads the account that a request tries")
+	reject(len(o.Secrets) == 0, "Secrets", "has no secret: at least one, of at least %d bytes, signs the cookies", minSecret)
+	reject(strings.ContainsFunc(o.Name, isOdd) || len(o.Name) > 64, "Name", "is %q: it must be at most 64 letters, digits, - and _", o.Name)
+	s := &SignIn{network: o.Name + "-network", device: o.Name + "-device", account: o.Name + "-account", accounts: o.Name + "-accounts"}
+	for i, secret := range o.Secrets {
+		reject(len(secret) < minSecret, fmt.Sprintf("Secrets[%d]", i), "has %d bytes: it must have at least %d", len(secret), minSecret)
+		s.seals = append(s.seals, keyfunc.NewDigester(secret))
+	}
+	if o.Normalize == nil {
+		o.Normalize = func(account string) string {
+			return norm.NFC.String(strings.ToLower(norm.NFC.String(strings.TrimSpace(account))))
+		}
+	}
+	if o.Network == nil {
+		o.Network = keyfunc.IP()
+	}
+	if o.Epoch == nil {
+		o.Epoch = func(context.Context, string) (string, error) { return "", nil }
+	}
+	if s.options = o; len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// Rules returns the rules, for Config.ByRoute["POST /login"], or for Config.Rules of a limiter around the
+// handler. You may change their Limit, Match, Mode, OnOutage and Refusal, but no other field.
+func (s *SignIn) Rules() []middleware.Rule {
+	// Every answer counts. Counts has Weir watch the answer, so that Succeeded sees that its header was sent.
+	any := middleware.Not(middleware.Statuses(http.StatusContinue))
+	one := middleware.Reserve(func(*http.Request) int64 { return 1 })
+	account := func(r *http.Request) (string, error) {
+		account, err := s.stranger(r)
+		return keyfunc.Claimed.Mark("account:" + account), err
+	}
+	networkOf := keyfunc.First(s.options.Network, keyfunc.Global)
+	network := func(r *http.Request) (string, error) {
+		if _, err := s.stranger(r); err != nil {
+			return "", err
+		}
+		return networkOf(r)
+	}
+	perQuarter := func(events int64) limiter.Limit { return limiter.Limit{Events: events, Per: 15 * time.Minute} }
+	return []middleware.Rule{
+		{Name: s.device, Key: s.knownDevice, Limit: perQuarter(10), Cost: one, Counts: any, NoKey: middleware.NoKeySkip},
+		{Name: s.network, Key: keyfunc.Join(account, networkOf), Limit: perQuarter(5), Cost: one, NoKey: middleware.NoKeySkip},
+		{Name: s.account, Key: account, Limit: limiter.All(limiter.PerHour(20), limiter.PerDay(100)), Cost: one, Counts: any, NoKey: middleware.NoKeySkip},
+		{Name: s.accounts, Key: network, Distinct: account, Limit: limiter.PerHour(100), Cost: one, NoKey: middleware.NoKeySkip},
+	}
+}
+
+// A noAccount is the error of a request without an account. All rules answer it 400, as an ambiguous one: the rules of
+// known devices skip a request without a key.
+type noAccount struct{}
+
+func (noAccount) Error() string        { return "signin: the request names no account" }
+func (noAccount) Is(target error) bool { return target == keyfunc.ErrAmbiguous }
+
+// accountOf returns the account that r tries.
+func (s *SignIn) accountOf(r *http.Request) (string, error) {
+	key, err := s.options.Account(r)
+	if err != nil && !errors.Is(err, keyfunc.ErrNoKey) {
+		return "", err
+	}
+	text, _ := keyfunc.Classify(key)
+	_, _, account := keyfunc.KindOf(text)
+	if account = s.options.Normalize(account); account == "" || err != nil {
+		return "", noAccount{}
+	}
+	return account, nil
+}
+
+// stranger returns the account that r tries, or ErrNoKey if r comes from a known device of the account.
+func (s *SignIn) stranger(r *http.Request) (account string, err error) {
+	account, err = s.accountOf(r)
+	if err == nil && s.nonce(r, account) != "" {
+		return "", keyfunc.ErrNoKey
+	}
+	return account, err
+}
+
+// knownDevice is the key of a known device of the account that r tries.
+func (s *SignIn) knownDevice(r *http.Request) (string, error) {
+	account, err := s.accountOf(r)
+	if err != nil {
+		return "", err
+	}
+	nonce := s.nonce(r, account)
+	if nonce == "" {
+		return "", keyfunc.ErrNoKey
+	}
+	return keyfunc.Claimed.Mark("device:" + nonce + ":" + account), nil
+}
+
+// Succeeded reports that the password of r was right. It refunds what r was charged, forgets the failures on the
+// account from the same network, and sets the cookie, so call it before the header is written. R must be the request
+// that the handler was given, or a copy with its context.
+//
+// Without Succeeded, a request counts as a failure. It returns an error if something could not be done; the sign-in may
+// go on. The error is middleware.ErrNotApplied if r has not passed the rules, and limiter.ErrSettled after an earlier
+// Succeeded or Failed for r; then no cookie is set.
+func (s *SignIn) Succeeded(w http.ResponseWriter, r *http.Request) error {
+	account, rule, err := s.counted(r)
+	if err == nil {
+		err = middleware.Settle(r.Context(), rule, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("signin: Succeeded: %w", err)
+	}
+	if rule == s.account {
+		err = errors.Join(middleware.Reset(r.Context(), s.network), middleware.Settle(r.Context(), s.accounts, 0))
+	}
+	return errors.Join(err, s.remember(w, r, account))
+}
+
+// Failed reports that the password of r was wrong. You need not call it, because every request counts as a failure
+// unless Succeeded is called. After Failed, Succeeded returns an error, and the answer counts as one of status 401 for
+// other rules with Counts (see middleware.CountAs), such as a form that is shown again with status 200.
+func (s *SignIn) Failed(r *http.Request) error {
+	_, rule, err := s.counted(r)
+	if err == nil {
+		err = middleware.Settle(r.Context(), rule, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("signin: Failed: %w", err)
+	}
+	return middleware.CountAs(r.Context(), http.StatusUnauthorized)
+}
+
+// counted returns the account that the rules have counted r on, and the rule that every such request meets: that of
+// known devices, or that of strangers. The handler may have replaced the body.
+func (s *SignIn) counted(r *http.Request) (account, rule string, err error) {
+	key, err := middleware.KeyOf(r.Context(), s.device)
+	if err == nil {
+		return key[len("device:")+nonceSize+len(":"):], s.device, nil
+	}
+	key, err = middleware.KeyOf(r.Context(), s.account)
+	return strings.TrimPrefix(key, "account:"), s.account, err
+}
