@@ -221,7 +221,10 @@ func (s *SignIn) Succeeded(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("signin: Succeeded: %w", err)
 	}
 	if rule == s.account {
-		err = errors.Join(middleware.Reset(r.Context(), s.network), middleware.Settle(r.Context(), s.accounts, 0))
+		if err = middleware.Reset(r.Context(), s.network); err != nil { // in an outage: at least this request costs nothing
+			err = errors.Join(err, middleware.Settle(r.Context(), s.network, 0))
+		}
+		err = errors.Join(err, middleware.Settle(r.Context(), s.accounts, 0))
 	}
 	return errors.Join(err, s.remember(w, r, account))
 }

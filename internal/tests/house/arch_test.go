@@ -103,6 +103,7 @@ var rooms = []room{
 	{"middleware/tokens", nil, nil},
 	{"middleware/routertest", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
+	{"middleware/signin", []string{"keyfunc", "limiter", "middleware", "internal/invalid", "internal/response"}, []string{"golang.org/x/text"}},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "middleware/tokens",
 		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/reading", "internal/route", "internal/yamlfile",
@@ -271,6 +272,7 @@ var compiles = []struct {
 	{[]string{".", "keyfunc", "middleware", "middleware/bans", "middleware/shed", "limiter/failover", "observe/offenders", "_examples/quickstart", "_examples/nethttp", "_examples/tiers"}, nil, nil},
 	{[]string{"limiter"}, nil, []string{"net", "net/http"}}, // it is of use without HTTP
 	{[]string{"middleware/rules"}, []string{"go.yaml.in/yaml/v4"}, nil},
+	{[]string{"middleware/signin"}, []string{"golang.org/x/text/"}, nil},
 	{[]string{"pace", "pace/serverlimit", "observe/sloglimit"}, []string{"github.com/dunglas/httpsfv"}, nil},
 	{[]string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"}, ofGoRedis, []string{module + "/middleware", module + "/middleware/bans"}},
 	{[]string{"redis/redisbans", "redis/internal/wire"}, ofGoRedis, []string{module + "/middleware", module + "/limiter"}},
