@@ -177,17 +177,15 @@ func TestAKnownDeviceIsNotRefusedForWhatStrangersDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newSite(t)
 		owner := a.device("192.0.2.1")
-		for day := range 3 {
-			for i := range 2000 {
-				a.from(fmt.Sprintf("10.0.%d.%d", i/256, i%256)).guess("jane", 1)
-				a.from("192.0.2.1").guess("jane", 1)
-				a.from("192.0.2.1").guess(fmt.Sprint("user", i%300), 1)
-				if i%100 == 0 {
-					require.Equal(t, 1, owner.guess("jane", 1), "a slip of the owner's")
-					require.Equal(t, 303, owner.try("Jane", "right"), "day %d, %d", day, i)
-				}
-				time.Sleep(24 * time.Hour / 2000)
+		for i := range 2000 {
+			a.from(fmt.Sprintf("10.0.%d.%d", i/256, i%256)).guess("jane", 1)
+			a.from("192.0.2.1").guess("jane", 1)
+			a.from("192.0.2.1").guess(fmt.Sprint("user", i%300), 1)
+			if i%100 == 0 {
+				require.Equal(t, 1, owner.guess("jane", 1), "a slip of the owner's")
+				require.Equal(t, 303, owner.try("Jane", "right"), i)
 			}
+			time.Sleep(24 * time.Hour / 2000)
 		}
 		assert.Equal(t, 429, a.from("192.0.2.7").try("jane", "right"), "a new device")
 		w := httptest.NewRecorder()

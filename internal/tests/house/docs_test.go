@@ -118,6 +118,7 @@ var imported = map[string]string{
 	"redisstore": module + "/redis/redisstore",
 	"rules":      module + "/middleware/rules",
 	"shed":       module + "/middleware/shed",
+	"signin":     module + "/middleware/signin",
 	"tokens":     module + "/middleware/tokens",
 	"sloglimit":  module + "/observe/sloglimit",
 

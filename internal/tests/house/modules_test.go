@@ -23,12 +23,12 @@ var programs = map[string]struct {
 	keeps    string   // path and version in go list -m all
 }{
 	"weir": {
-		source: `http.ListenAndServe(":8080", weir.PerIP(weir.PerMinute(100))(http.NotFoundHandler()))`, modules: 9, sums: 13,
+		source: `http.ListenAndServe(":8080", weir.PerIP(weir.PerMinute(100))(http.NotFoundHandler()))`, modules: 10, sums: 14,
 		not: []string{"go-chi", "gin-gonic", "labstack", "go-redis", "client_golang", "otel"},
 	},
 	"chi": {
 		source:  `r := chi.NewRouter(); r.Use(chilimit.New(weir.Must(weir.New(weir.Config{}))))`,
-		modules: 11, has: []string{"go-chi"}, not: []string{"gin-gonic", "labstack", "go-redis", "client_golang", "otel"},
+		modules: 12, has: []string{"go-chi"}, not: []string{"gin-gonic", "labstack", "go-redis", "client_golang", "otel"},
 	},
 	"gin": {
 		source: `r := gin.New(); r.Use(ginlimit.PerIP(weir.PerMinute(100)))`,
