@@ -67,7 +67,8 @@ type handler struct {
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
 // httputil.ReverseProxy. It routes a request by the patterns of the rules: the patterns of ByRoute, and
 // of each [Route] in Match, Allow, Bans.Deny and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
-// sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
+// sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules. If the routes of
+// the service are known ([RateLimit.KnowRoutes]), a warning names each rule whose route is not one of them.
 //
 // A service behind may ignore a slash at the end of a path, parameters (/a;b=c) and empty segments, and may
 // read an escaped slash or a backslash as a slash, or //host/login as /login. So does Gateway. If the service
@@ -87,7 +88,12 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if foldCase {
 		fold = 1
 	}
-	route := func(set *ruleset, r *http.Request) (wrong string) { return set.gateway[fold]().Set(r) }
+	route := func(set *ruleset, r *http.Request) (wrong string) {
+		if wrong = set.gateway[fold]().Set(r); wrong == "" && len(l.routers.Load().routes) > 0 {
+			return l.vet(set, r)
+		}
+		return wrong
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.visit(r, route).serve(w, next) })
 }
 

@@ -17,10 +17,13 @@ func judge(r *http.Request) (reason string) {
 		return "The target of the request is no path."
 	case strings.Contains(r.RequestURI, "#"):
 		return "The target of the request has a #."
+	case isSimple(r.URL):
 	case strings.ContainsFunc(given, isControl):
 		return "The path has a control character."
 	case hasDots(given):
 		return "The path has a dot segment."
+	}
+	switch {
 	case !IsHost(r.Host), !IsHost(r.URL.Host):
 		return "The host can be read in more than one way."
 	case r.URL.Host != "" && Host(r.URL.Host) != Host(r.Host):

@@ -19,6 +19,7 @@ type Routes struct {
 	tree    Tree[gatewayRoute]
 	limited Tree[gatewayRoute] // without the patterns of which no request is limited
 	fold    bool
+	hosts   bool // a pattern has a host
 }
 
 // A gatewayRoute is a route as r.Pattern has it.
@@ -48,6 +49,7 @@ func NewRoutes(patterns, exempt []Pattern, fold bool) *Routes {
 		if p.Below {
 			to.pattern += "/*"
 		}
+		s.hosts = s.hosts || p.Host != ""
 		covered := false
 		for _, e := range exempt {
 			if matchPath(e.Path, to.pattern, e.Below) {
@@ -77,7 +79,10 @@ func (s *Routes) Set(r *http.Request) (reason string) {
 	if reason = judge(r); reason != "" {
 		return reason
 	}
-	host := Host(r.Host)
+	host := ""
+	if s.hosts {
+		host = Host(r.Host)
+	}
 	var space [1]string
 	paths := s.readings(space[:0], r.URL)
 	tree, exempt := &s.limited, true
@@ -102,7 +107,7 @@ func (s *Routes) Set(r *http.Request) (reason string) {
 	if found != nil && (exempt || !found.value.isExempt(r.Method, host)) {
 		r.Pattern = found.value.pattern
 	}
-	if s.fold || !IsPlain(r.URL) || path != r.URL.Path {
+	if s.fold || path != r.URL.Path || !isSimple(r.URL) && !IsPlain(r.URL) {
 		setValues(r, path)
 	}
 	return ""
@@ -133,6 +138,21 @@ func (p *Pattern) endsLike(path string) bool {
 	return p.Below || parameter(last) == many || strings.HasSuffix(path, "/") == (last == "" || last == "{$}")
 }
 
+// isSimple reports whether all servers that do not ignore case read one path in that of u, without dot segments. Most
+// paths are simple, and this is faster than to try all spellings.
+func isSimple(u *url.URL) bool {
+	last := byte(0)
+	for i := range len(u.Path) {
+		c := u.Path[i]
+		isLetter := 'a' <= c|' ' && c|' ' <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+		if !isLetter && (c != '/' && c != '.' || last == '/') {
+			return false
+		}
+		last = c
+	}
+	return u.RawPath == "" && strings.HasPrefix(u.Path, "/")
+}
+
 // escapedSlash is an escaped slash in a path where it does not separate segments. judge refuses paths that have the
 // character themselves.
 const escapedSlash = "\x00"
@@ -142,6 +162,9 @@ const escapedSlash = "\x00"
 // host, and case in Unicode counts or not.
 func (s *Routes) readings(paths []string, u *url.URL) []string {
 	given := u.Path
+	if !s.fold && isSimple(u) {
+		return append(paths, given)
+	}
 	if u.RawPath != "" {
 		given = Unescape(escapedSlashes.Replace(u.RawPath))
 	}

@@ -137,6 +137,21 @@ func TestNoSpellingTakesAnExemption(t *testing.T) {
 	}
 }
 
+func TestASimplePathHasOneReading(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		u := &url.URL{Path: rapid.StringMatching(`/?([aA0_.\-/]|[;\\%~é@\x00 ]){0,8}`).Draw(t, "path")}
+		if !isSimple(u) {
+			return
+		}
+		for i, change := range spellings[1:] {
+			require.Equal(t, u.Path, change(u.Path), "change %d", i+1)
+		}
+		require.False(t, hasDots(u.Path) || IsAmbiguous(u) || !IsPlain(u), u.Path)
+	})
+	require.True(t, isSimple(&url.URL{Path: "/shop.Cart/Add_2-b/"}))
+	require.False(t, isSimple(&url.URL{Path: "/a/b", RawPath: "/a%2Fb"}))
+}
+
 // slashes are where a path has one.
 func slashes(path string) (at []int) {
 	for i := range len(path) {

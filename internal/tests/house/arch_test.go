@@ -128,6 +128,7 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v5"}},
 
+	{"adapters/grpclimit", []string{"middleware"}, []string{"google.golang.org/genproto/googleapis/rpc", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"adapters/mcplimit", []string{"keyfunc", "middleware"}, []string{"github.com/modelcontextprotocol/go-sdk"}},
 
 	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/bounded", "internal/invalid", "internal/route"}, nil},

@@ -99,6 +99,7 @@ var imported = map[string]string{
 	"chi":        "github.com/go-chi/chi/v5",
 	"echo":       "github.com/labstack/echo/v4",
 	"gin":        "github.com/gin-gonic/gin",
+	"grpc":       "google.golang.org/grpc",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
 	"redis":      "github.com/redis/go-redis/v9",
 
@@ -109,6 +110,7 @@ var imported = map[string]string{
 	"echolimit":  module + "/adapters/echolimit",
 	"failover":   module + "/limiter/failover",
 	"ginlimit":   module + "/adapters/ginlimit",
+	"grpclimit":  module + "/adapters/grpclimit",
 	"keyfunc":    module + "/keyfunc",
 	"leasestore": module + "/redis/leasestore",
 	"limiter":    module + "/limiter",

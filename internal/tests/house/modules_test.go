@@ -46,7 +46,7 @@ var programs = map[string]struct {
 
 // libraries are the modules that users require.
 var libraries = []string{
-	"", "/adapters/chilimit", "/adapters/echo5limit", "/adapters/echolimit", "/adapters/ginlimit", "/adapters/mcplimit", "/observe/otellimit", "/observe/promlimit", "/redis",
+	"", "/adapters/chilimit", "/adapters/echo5limit", "/adapters/echolimit", "/adapters/ginlimit", "/adapters/grpclimit", "/adapters/mcplimit", "/observe/otellimit", "/observe/promlimit", "/redis",
 }
 
 func TestAProgramInheritsOnlyWhatItUses(t *testing.T) {

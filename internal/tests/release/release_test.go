@@ -15,7 +15,7 @@ const module = "github.com/weirgo/weir"
 
 // submodules are the modules beside the root that users import or install.
 var submodules = []string{
-	"adapters/chilimit", "adapters/echo5limit", "adapters/echolimit", "adapters/ginlimit", "adapters/mcplimit", "cmd/weir", "observe/otellimit", "observe/promlimit", "redis",
+	"adapters/chilimit", "adapters/echo5limit", "adapters/echolimit", "adapters/ginlimit", "adapters/grpclimit", "adapters/mcplimit", "cmd/weir", "observe/otellimit", "observe/promlimit", "redis",
 }
 
 // A program of a user, with what it gets and its main function. Imports of "MODULE/path" are of Weir.
