@@ -141,6 +141,9 @@ func (c *compiler) inherited(at invalid.Place, given Rule) Refusal {
 		r.inherit(c.refusal)
 		return r
 	}
+	if _, isOfMCP := given.Match.(beforeMCP); isOfMCP {
+		return r
+	}
 	switch r.Status = cmp.Or(r.Status, http.StatusForbidden); r.Status {
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 	default:

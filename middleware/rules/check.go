@@ -158,6 +158,9 @@ func (c *checker) scope(at *scope) {
 // rule makes a rule. It can be used only if nothing is wrong with the file.
 func (c *checker) rule(p *scopedRule) middleware.Rule {
 	path, r, name := p.path, p.rule, p.name
+	if r.MCP != "" {
+		return c.mcp(p)
+	}
 	made := middleware.Rule{
 		Name:     name,
 		Key:      c.key(p),

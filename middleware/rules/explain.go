@@ -135,6 +135,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	switch {
 	case found.Denied != "":
 		says := fmt.Sprintf("every request is denied: answered %d", found.Status)
+		if denying.rule != nil && denying.MCP != "" {
+			says = fmt.Sprintf("no version of MCP from %s on: answered %d", denying.MCP, found.Status)
+		}
 		step(Step{Section: denying.section, Line: r.line(denying.path...), Rule: found.Denied, Says: says})
 		return e, nil
 	case found.Status != 0:

@@ -133,6 +133,7 @@ type rule struct {
 	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded."`
 	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
+	MCP       mcpVersion             `yaml:"mcp" doc:"For endpoints: the oldest version of MCP, 2026-07-28 or later. Before all rules of the endpoint, a request with an earlier version, or with none, is answered 400, as clients of MCP expect. A rule with mcp alone needs no limit."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"the file's refusal" doc:"Each field replaces the file's."`
 	Soft      *soft                  `yaml:"soft" default:"the file's soft" doc:"The rule's own soft."`
@@ -162,7 +163,7 @@ type when struct {
 	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: charges a request when it arrives, or when its answer is known; then requests in flight can exceed the limit."`
 	Header values `yaml:"header" doc:"Only requests with these header fields. * is any text, in any case: *bot*. A client that omits one escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
-	Tool   string `yaml:"tool" doc:"Only calls of this tool, as in key: tool, with * as in header. A call in an MCP before 2026-07-28 escapes the rule."`
+	Tool   string `yaml:"tool" doc:"Only calls of this tool, as in key: tool, with * as in header. A call in an MCP before 2026-07-28 escapes the rule: see mcp."`
 }
 
 type cost struct {

@@ -86,6 +86,9 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	if p.Cost != nil {
 		r.needsOfCost(p, need)
 	}
+	if p.MCP != "" {
+		need("header:Mcp-Protocol-Version")
+	}
 	if p.isConditional() {
 		if p.When.Tool != "" {
 			r.needsOf("tool", p, need)

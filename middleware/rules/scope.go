@@ -63,7 +63,14 @@ func (f *file) scopes(doc *yamlfile.Document) (all []*scope) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
 		at := &scope{section: section, of: of, path: path}
 		for i := range list {
-			p := scopedRule{at, &list[i], doc.Element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
+			version, r := list[i].splitMCP(name)
+			if version != nil {
+				at.rules = slices.Insert(at.rules, 0, scopedRule{scope: at, rule: version, path: doc.Element(path, i), name: version.Name})
+			}
+			if r == nil {
+				continue
+			}
+			p := scopedRule{at, r, doc.Element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
 			for _, part := range list[i].parts(fallback) {
 				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
 			}

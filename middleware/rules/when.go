@@ -72,8 +72,8 @@ func (r *rule) isConditional() bool {
 	return r.When != nil && (len(r.When.Header)+len(r.When.Query) > 0 || r.When.Tool != "")
 }
 
-// countsEach reports whether a rule counts each request of its scope.
-func (r *rule) countsEach() bool { return !r.isConditional() && r.Distinct == "" }
+// countsEach reports whether a rule counts, or denies, each request of its scope.
+func (r *rule) countsEach() bool { return !r.isConditional() && r.Distinct == "" && r.MCP == "" }
 
 // match makes Rule.Match of a rule's when, or nil for all requests.
 func (c *checker) match(path []string, r *rule) middleware.Match {
