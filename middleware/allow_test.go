@@ -148,3 +148,26 @@ func TestAllowChargesNoOtherRuleIfTheRulesChangeMeanwhile(t *testing.T) {
 		assert.Equal(t, int64(5), found[0].Remaining)
 	})
 }
+
+// A rule with Escalate asks the store with a context of its own.
+func TestTheStoresContextEndsWithTheDecision(t *testing.T) {
+	asks := map[string]func(*middleware.RateLimit, *http.Request) bool{
+		"Allow": func(l *middleware.RateLimit, r *http.Request) bool {
+			return l.Allow(httptest.NewRecorder(), r, "login", "ann")
+		},
+		"Enter": func(l *middleware.RateLimit, r *http.Request) bool { return passes(l, httptest.NewRecorder(), r) },
+	}
+	for name, ask := range asks {
+		t.Run(name, func(t *testing.T) {
+			var asked context.Context
+			store := &spy{fails: func(ctx context.Context, _ []limiter.Charge) error { asked = ctx; return ctx.Err() }}
+			l := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{
+				{Name: "login", Key: keyfunc.IP(), Limit: plenty, Escalate: first},
+			}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			assert.True(t, ask(l, request().WithContext(ctx)))
+			assert.Error(t, asked.Err(), "its timer waits for the request's deadline")
+		})
+	}
+}

@@ -753,3 +753,17 @@ func TestARuleThatChargesAfterwardsTakesItsSlots(t *testing.T) {
 		})
 	}
 }
+
+func TestACopyOfAnEnteredEndsTheRequestOnce(t *testing.T) {
+	l := limited(t, configOf(middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: limiter.AtOnce(1)}))
+	first := l.Enter(httptest.NewRecorder(), request(), nil)
+	again := *first
+	first.End(200)
+	second := l.Enter(httptest.NewRecorder(), request(), nil)
+	require.NotNil(t, second)
+	again.End(200)
+	assert.EqualValues(t, 1, l.InProgress()[0].Requests)
+	assert.False(t, passes(l, httptest.NewRecorder(), request()), "the slot is the second request's")
+	second.End(200)
+	assert.Zero(t, l.InProgress()[0].Requests)
+}

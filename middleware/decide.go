@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -66,13 +67,14 @@ func (v *visit) ask(charges []limiter.Charge) {
 	if v.set.Observer != nil && (!l.immediate || rand.N(64) == 0) {
 		defer v.elapse(time.Now())
 	}
-	ctx := v.asking
-	if ctx == nil {
-		ctx = v.request.Context()
-	}
-	if l.memory != nil {
+	if ctx := v.request.Context(); l.memory != nil {
 		v.err = l.memory.Decide(ctx, charges)
 	} else {
+		if v.asks != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = v.asks(ctx)
+			defer cancel()
+		}
 		sent := slices.Clone(charges) // which a store may still read after an error
 		v.err = l.store.Decide(ctx, sent)
 		copyDecisions(charges, sent)

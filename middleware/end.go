@@ -60,7 +60,9 @@ func (v *visit) finish(status int) {
 	} else {
 		status = answer.StatusOf(v.answered.Status(status), v.answered.Header())
 	}
-	for _, f := range v.parts {
+	parts := v.parts
+	v.parts = nil // so that a copy of the Entered ends nothing again
+	for _, f := range parts {
 		if f.end != nil {
 			status = f.end(v, status)
 		}

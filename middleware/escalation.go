@@ -38,38 +38,25 @@ var escalation = feature{
 	family: func(f *family) (needed bool, err error) {
 		return f.rule.Escalate != (bans.Escalation{}) && !f.rule.shadow, nil
 	},
-	begin: keepAsking,
-	after: strikeRefusals,
-	undo:  stopAsking,
-	pass: func(v *visit) need {
-		stopAsking(v)
-		return needNothing // an answer that counts is one of a rule with Counts
+	begin: func(v *visit) (needed bool) {
+		v.asks = withoutClient
+		return true
 	},
-	end: strikeAnswers,
+	after: strikeRefusals,
+	end:   strikeAnswers, // an answer that counts is one of a rule with Counts, which awaits the end
 }
 
 // strikesSuffix ends the name of the counters of a rule's refusals.
 const strikesSuffix = " strikes"
 
-// keepAsking has the store decide about the request though its client disconnects at once: it must be counted too, or
-// it would never be banned.
-func keepAsking(v *visit) (needed bool) {
-	if v.limiter.memory != nil || v.asking != nil {
-		return true
+// withoutClient returns a context for the store that ends at the request's deadline, and not when the client leaves: a
+// client that disconnects at once must be counted too, or it would never be banned.
+func withoutClient(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if ctx = context.WithoutCancel(ctx); !ok {
+		return ctx, func() {}
 	}
-	ctx := v.request.Context()
-	v.asking = context.WithoutCancel(ctx)
-	if deadline, ok := ctx.Deadline(); ok {
-		stopAsking(v)
-		v.asking, v.stop = context.WithDeadline(v.asking, deadline)
-	}
-	return true
-}
-
-func stopAsking(v *visit) {
-	if v.stop != nil {
-		v.stop()
-	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // strikeRefusals counts a refusal for the rules that ban a key after too many.

@@ -125,7 +125,7 @@ func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func
 
 // End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
 // router sends otherwise. Trailers of gRPC must be set. End removes the temporary files of a form that was parsed since
-// Enter. A second call does nothing.
+// Enter. A second call does nothing, on a copy of e either.
 func (e *Entered) End(status int) {
 	v := e.visit
 	if v != nil {

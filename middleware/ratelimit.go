@@ -30,7 +30,7 @@ type RateLimit struct {
 	clock     interface{ Now() time.Time } // of a store with its own time, such as a simulation's; nil: the process's
 
 	changing sync.Mutex
-	claimed  map[string]bool // names of counters in the store that this limiter claimed
+	claimed  map[string]bool // the names of counters in the store that this limiter claimed, at most mostClaimed
 }
 
 // New returns a limiter with these rules. The error joins everything that is wrong with c.

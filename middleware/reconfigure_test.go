@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,14 +213,35 @@ func TestReconfigureDoesNotWarnAboutItsOwnCounters(t *testing.T) {
 // A claimless store stops taking claims.
 type claimless struct {
 	*limiter.Memory
-	fails bool
+	fails  bool
+	claims int
 }
 
 func (c *claimless) Claim(name string) error {
 	if c.fails {
 		return fmt.Errorf("no more claims")
 	}
+	c.claims++
 	return c.Memory.Claim(name)
+}
+
+// Rules of a file may have new names with each change.
+func TestTheNamesThatALimiterClaimsAreBounded(t *testing.T) {
+	const changes, rules = 11, 1000
+	store := &claimless{Memory: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+	config := func(change int) (c middleware.Config) {
+		c = middleware.Config{Logger: quiet, Store: store, ByRoute: map[string][]middleware.Rule{}}
+		for i := range rules {
+			name := fmt.Sprintf("%d of %d", i, change)
+			c.ByRoute["/"+strconv.Itoa(i)] = []middleware.Rule{{Name: name, Key: keyfunc.Global, Limit: plenty}}
+		}
+		return c
+	}
+	l := limited(t, config(0))
+	for change := range changes {
+		require.NoError(t, l.Reconfigure(config(change)))
+	}
+	assert.Equal(t, 10_000, store.claims)
 }
 
 func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {

@@ -39,7 +39,6 @@ type visit struct {
 	slots slots
 	slot  overloadSlot
 	costs costs
-	stop  context.CancelFunc // of asking; nil: it has no deadline
 
 	// Set if something awaits the end of the request: the visit is then the context of the request for the handlers.
 	context.Context                   // of the request as it came; nil: nothing awaits its end
@@ -75,20 +74,22 @@ type state struct {
 	shown   int              // how many of met clients see
 	limits  int              // how many of met are limits of rules
 
-	outcome  Outcome         // of the decision: OutcomeAllowed, OutcomeRefused, OutcomeUndecided; zero: there is none
-	err      error           // why the store could not decide
-	refusal  refusal         // the memory of what the phases return
-	ban      bans.Ban        // that refuses the request
-	given    *contextLimit   // by WithLimit; nil: none
-	skipped  *rule           // the last rule with NoKeySkip that skipped the request
-	seen     []*met          // what costs nothing, as a value of Distinct was seen
-	forgot   bool            // its cost since the store was asked
-	held     *reading.Held   // the body, while rules that read it are put off
-	late     []*rule         // that read the body
-	shadowed []*rule         // in shadow, which would have refused the request before its decision
-	asking   context.Context // for the store; nil: the request's
-	elapsed  time.Duration   // in the store, if the observer wants it
-	explains bool            // no client has sent the request
+	outcome  Outcome       // of the decision: OutcomeAllowed, OutcomeRefused, OutcomeUndecided; zero: there is none
+	err      error         // why the store could not decide
+	refusal  refusal       // the memory of what the phases return
+	ban      bans.Ban      // that refuses the request
+	given    *contextLimit // by WithLimit; nil: none
+	skipped  *rule         // the last rule with NoKeySkip that skipped the request
+	seen     []*met        // what costs nothing, as a value of Distinct was seen
+	forgot   bool          // its cost since the store was asked
+	held     *reading.Held // the body, while rules that read it are put off
+	late     []*rule       // that read the body
+	shadowed []*rule       // in shadow, which would have refused the request before its decision
+	elapsed  time.Duration // in the store, if the observer wants it
+	explains bool          // no client has sent the request
+
+	// asks returns the context for the store, for a request with that context; nil: the request's own.
+	asks func(context.Context) (context.Context, context.CancelFunc)
 }
 
 // A met is a limit that a request meets, and the request's charge.

@@ -54,6 +54,9 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 	cmp.Or(logger, slog.Default()).LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
 }
 
+// mostClaimed is the most names that a limiter claims. A claim is for good, and each change of the rules may bring new names.
+const mostClaimed = 10_000
+
 // claim claims the names of the rules' counters in the store, and warns if another limiter has claimed one:
 // the two then share counters. The error is the store's.
 func (l *RateLimit) claim(set *ruleset) error {
@@ -69,7 +72,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if l.claimed[name] {
+		if l.claimed[name] || len(l.claimed) >= mostClaimed {
 			continue
 		}
 		err := claimer.Claim(name)
