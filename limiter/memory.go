@@ -168,6 +168,26 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, within time.Duratio
 	*d = charges[0].Decision
 }
 
+// A binding says how a store holds a quota's states.
+type binding struct {
+	tags *tags
+	tag  table.Tag
+	base int64 // of words
+}
+
+// binding returns q's binding in m. The caller has no shard's lock.
+func (m *Memory) binding(q *Quota) *binding {
+	if b := q.bound.Load(); b != nil && b.tags == m.tags.Load() {
+		return b
+	}
+	m.register.Lock()
+	defer m.register.Unlock()
+	b := &binding{tag: m.tagOf(q), base: q.base(m.origin)}
+	b.tags = m.tags.Load() // retag may have replaced them
+	q.bound.Store(b)
+	return b
+}
+
 // marksAfter protects a refused key from eviction, even if some units are left, until half of
 // its units are free again. A cost above the capacity says nothing about the key.
 func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark {

@@ -174,6 +174,28 @@ func (q *Quota) Window() time.Duration {
 	return q.limit.Per
 }
 
+// A usage is a State without its Quota and its Log. It has four words at most: a larger struct would not
+// stay in registers.
+type usage struct {
+	at, n, prev int64 // Last, Level and Prev
+
+	index int64 // of the window of at, if all windows of q are equally long
+}
+
+// usage returns the usage of q with these numbers.
+func (q *Quota) usage(at, n, prev int64) usage {
+	u := usage{at: at, n: n, prev: prev}
+	if q.window > 0 && !q.logs {
+		u.index = q.byWindow.down(at)
+	}
+	return u
+}
+
+// state returns a State of q.
+func (q *Quota) state(u usage, log []Entry) State {
+	return State{Quota: q, Last: u.at, Level: u.n, Prev: u.prev, Log: log}
+}
+
 // take returns the usage after an event of that cost, for which there is room.
 func (q *Quota) take(u usage, log []Entry, cost int64) (usage, []Entry) {
 	u.n += cost * q.unit

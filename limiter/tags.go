@@ -26,26 +26,6 @@ type tags struct {
 	next   int64 // when retag may look again
 }
 
-// A binding says how a store holds a quota's states.
-type binding struct {
-	tags *tags
-	tag  table.Tag
-	base int64 // of words
-}
-
-// binding returns q's binding in m. The caller has no shard's lock.
-func (m *Memory) binding(q *Quota) *binding {
-	if b := q.bound.Load(); b != nil && b.tags == m.tags.Load() {
-		return b
-	}
-	m.register.Lock()
-	defer m.register.Unlock()
-	b := &binding{tag: m.tagOf(q), base: q.base(m.origin)}
-	b.tags = m.tags.Load() // retag may have replaced them
-	q.bound.Store(b)
-	return b
-}
-
 // retagEvery is the least number of microseconds between two calls of retag, which looks at each cell.
 const retagEvery = 1_000_000
 

@@ -31,6 +31,12 @@ func (v *visit) applyInSteps(r *http.Request, tier string, groups ...[]*rule) (n
 // wantsBody reports whether what was just evaluated wants to read a body that is held. Its result then means nothing.
 func (v *visit) wantsBody() bool { return v.held != nil && v.held.Asked }
 
+// putOff has a rule that wants the body apply last.
+func (v *visit) putOff(rule *rule) {
+	v.late = append(v.late, rule)
+	v.held.Asked = false
+}
+
 // refuseEarly refuses a request for which a limit has too little left. Limits that may let it pass all the same do not
 // count: a request may wait for a slot, and a value of Distinct may have been seen.
 func (v *visit) refuseEarly() (no *refusal) {

@@ -46,15 +46,14 @@ func (c *compiler) check(at invalid.Place, err error) (ok bool) {
 // inConfig is the place of the fields that are not of rules.
 var inConfig = invalid.Place{Field: "Config"}
 
-// compile validates config and returns its ruleset, or everything that is wrong with it. The ruleset goes on with
-// the notes of before.
-func compile(config Config, before *ruleset) (*ruleset, error) {
+// compile validates config and returns its ruleset for l, or everything that is wrong with it. Rules with the names of
+// rules in force go on with their notes.
+func compile(config Config, l *RateLimit) (*ruleset, error) {
 	set := &ruleset{
-		Config: config, counters: map[string]string{}, tierNames: map[string]bool{},
+		Config: config, limiter: l, counters: map[string]string{}, tierNames: map[string]bool{},
 	}
-	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
-	set.notices = cmp.Or(c.before.notices, &notices{})
-	set.unrouted.Detector, set.bansInShadow.notes = &set.notices.routed, &notes{}
+	c := &compiler{set: set, before: cmp.Or(l.rules.Load(), &ruleset{})}
+	set.bansInShadow.notes = &notes{}
 	c.settings()
 	for i := range features {
 		if config := features[i].config; config != nil && config(c) {
@@ -84,7 +83,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.limitsAll = set.limitsAll || isForAll(text) && limitsAll(rules)
 		pattern, err := route.ParseRule(text)
 		if !pattern.IsForAll() {
-			set.unrouted.pattern = cmp.Or(set.unrouted.pattern, text)
+			set.routed = cmp.Or(set.routed, text)
 		}
 		if c.check(inConfig.Of("ByRoute"), err) {
 			if other, ok := set.byRoute.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
@@ -344,7 +343,8 @@ func (f *family) newMeter(quota *limiter.Quota, shown string) *meter {
 	m := &meter{
 		family: f, quota: quota, capacity: strconv.FormatInt(quota.Capacity(), 10),
 		name:       strconv.Quote(shown), // of printable ASCII, so it escapes only quotes and backslashes
-		isCalendar: quota.Limit().Calendar() != "", most: math.MaxInt64, atOnce: math.MaxInt64,
+		isCalendar: quota.Limit().Calendar() != "", hasTurns: quota.Algorithm() == limiter.LeakyBucket,
+		most: math.MaxInt64, atOnce: math.MaxInt64,
 	}
 	m.member = memberOf(m.name, quota.Capacity(), quota.Window())
 	return m

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/weirgo/weir/internal/answer"
@@ -10,32 +9,6 @@ import (
 
 // unknownStatus stands for a status that is unknown. Such an answer counts, and leads to no ban.
 const unknownStatus = 0
-
-// contextKey is the type of this package's keys of contexts.
-type contextKey uint8
-
-const (
-	tierKey contextKey = iota
-	limitKey
-	visitKey
-)
-
-// Value returns the visit itself for its key, which saves a context around it.
-func (v *visit) Value(key any) any {
-	switch {
-	case key == visitKey:
-		return v
-	case key == (response.SlotKey{}) && v.holds:
-		return true
-	}
-	return v.Context.Value(key)
-}
-
-// visitOf returns the innermost visit of the request with that context, or nil.
-func visitOf(ctx context.Context) *visit {
-	v, _ := ctx.Value(visitKey).(*visit)
-	return v
-}
 
 // await makes v the context of its request, until the handlers have returned. It returns what they get.
 func (v *visit) await(w http.ResponseWriter) (http.ResponseWriter, *http.Request) {

@@ -12,44 +12,80 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// fields has the values of one response's header fields. Their text is behind them in the same allocation. They
-// are never shared between responses: others may append to them or overwrite them.
+// fields is the memory for the header fields of one response: for their values, and for the text of these. No two
+// responses share it: others may append to the values, or overwrite them.
 type fields struct {
-	limit, remaining, reset, policy, rateLimit [1]string
+	values []string
+	text   []byte
 }
 
-// setPassed sets the header fields of a request whose end nothing awaits.
+// set sets a field.
+func (f *fields) set(h http.Header, name, value string) {
+	if len(f.values) == 0 {
+		f.values = make([]string, 1)
+	}
+	f.values[0] = value
+	h[name], f.values = f.values[:1:1], f.values[1:]
+}
+
+// number returns the text of n.
+func (f *fields) number(n int64) string {
+	from := len(f.text)
+	f.text = strconv.AppendInt(f.text, n, 10)
+	return textOf(f.text[from:])
+}
+
+// setPassed sets the header fields of a request whose end nothing awaits, in one allocation.
 func (v *visit) setPassed(h http.Header) {
 	switch {
 	case v.shown == 0 || v.set.Headers.Send == HeadersNone:
-	case v.shown == 1, v.set.Headers.Send == HeadersLegacy:
-		f := &struct {
-			fields
-			text [48]byte // makes it 128 bytes
+	case v.set.Headers.Send == HeadersLegacy:
+		m := &struct {
+			values [3]string
+			text   [48]byte // makes it 96 bytes
 		}{}
-		v.setFields(h, &f.fields, f.text[:0])
+		v.setFields(h, &fields{m.values[:], m.text[:0]})
+	case v.shown == 1:
+		m := &struct {
+			values [5]string
+			text   [48]byte // makes it 128 bytes
+		}{}
+		v.setFields(h, &fields{m.values[:], m.text[:0]})
 	default:
-		f := &struct {
-			fields
-			text [208]byte // makes it 288 bytes
+		m := &struct {
+			values [5]string
+			text   [208]byte // makes it 288 bytes
 		}{}
-		v.setFields(h, &f.fields, f.text[:0])
+		v.setFields(h, &fields{m.values[:], m.text[:0]})
+	}
+}
+
+// setFields sets the header fields.
+func (v *visit) setFields(h http.Header, f *fields) {
+	send := v.set.Headers.Send
+	if send == HeadersNone {
+		return
+	}
+	if send != HeadersLegacy || v.set.hasSoft {
+		var space [limiter.MaxCharges]uint8
+		shown := v.order(space[:0])
+		v.setWarning(h, shown)
+		if send != HeadersLegacy && len(shown) > 0 {
+			v.setLists(h, f, shown)
+		}
+	}
+	if m := v.strictest(); m != nil && send != HeadersDraft11 {
+		v.setLegacy(h, f, m)
 	}
 }
 
 // order appends the indexes of the limits that clients see, those that refuse first. A limit that counted nothing
-// has no numbers. It also returns the index of the strictest limit: of those that refuse, if any does, the tightest.
-// Slots do not say when all units are back. It is -1 if there is none.
-func (v *visit) order(list []uint8) (_ []uint8, strict int) {
-	strict = -1
+// has no numbers.
+func (v *visit) order(list []uint8) []uint8 {
 	for i := range v.shown {
-		m := &v.met[i]
-		d := &m.Decision
+		d := &v.met[i].Decision
 		if !d.Counted() {
 			continue
-		}
-		if m.unit == "" && (strict < 0 || isStricter(d, &v.met[strict].Decision)) {
-			strict = i
 		}
 		at := len(list)
 		if !d.Allowed && v.outcome != OutcomeAllowed {
@@ -60,7 +96,19 @@ func (v *visit) order(list []uint8) (_ []uint8, strict int) {
 		}
 		list = slices.Insert(list, at, uint8(i))
 	}
-	return list, strict
+	return list
+}
+
+// strictest returns the tightest limit that refuses or, if none does, the tightest limit. It returns nil if none counted.
+// Slots do not say when all units are back.
+func (v *visit) strictest() (strictest *met) {
+	for i := range v.shown {
+		m := &v.met[i]
+		if m.unit == "" && m.Decision.Counted() && (strictest == nil || isStricter(&m.Decision, &strictest.Decision)) {
+			strictest = m
+		}
+	}
+	return strictest
 }
 
 // isStricter reports whether d matters more to the client: a decision that refuses wins, though the other
@@ -72,59 +120,33 @@ func isStricter(d, than *limiter.Decision) bool {
 	return d.IsTighterThan(than)
 }
 
-// setFields sets the header fields. It appends their text to text, and returns it.
-func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
-	which := v.set.Headers.Send
-	var space [limiter.MaxCharges]uint8
-	shown, strict := v.order(space[:0])
-	if which == HeadersNone || len(shown) == 0 {
-		return text
-	}
-	if v.set.hasSoft {
-		v.setWarning(h, shown)
-	}
-	remaining := ""
-	if which != HeadersLegacy {
-		text, remaining = v.setLists(h, f, text, shown, strict)
-	}
-	if which != HeadersDraft11 && strict >= 0 {
-		text = v.setLegacy(h, f, text, strict, remaining)
-	}
-	return text
-}
-
-// setLists sets RateLimit-Policy and RateLimit. It returns the text of what limit strict has left.
-func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
-	from := len(text)
+// setLists sets RateLimit-Policy and RateLimit.
+func (v *visit) setLists(h http.Header, f *fields, shown []uint8) {
+	from := len(f.text)
 	for n, i := range shown {
-		text = appendComma(text, n)
-		var left string
-		if text, left = v.met[i].appendMember(text, v.outcome == OutcomeAllowed); int(i) == strict {
-			remaining = left
-		}
+		f.text = v.met[i].appendMember(appendComma(f.text, n), v.outcome == OutcomeAllowed)
 	}
-	f.rateLimit[0] = textOf(text[from:])
-	f.policy[0], _ = v.met[shown[0]].policy()
-	if from = len(text); len(shown) > 1 {
+	left := textOf(f.text[from:])
+	policy, _ := v.met[shown[0]].policy()
+	if from = len(f.text); len(shown) > 1 {
 		for n, i := range shown {
 			member, _ := v.met[i].policy()
-			text = append(appendComma(text, n), member...)
+			f.text = append(appendComma(f.text, n), member...)
 		}
-		f.policy[0] = textOf(text[from:])
+		policy = textOf(f.text[from:])
 	}
 	if len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0 {
-		v.joinLists(h, f)
+		policy, left = v.joinLists(h, policy, left)
 	}
-	h[fieldPolicy], h[fieldRateLimit] = f.policy[:], f.rateLimit[:]
-	return text, remaining
+	f.set(h, fieldPolicy, policy)
+	f.set(h, fieldRateLimit, left)
 }
 
 // setLegacy sets the X-RateLimit fields by the strictest limit, unless the response has stricter ones.
-func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, remaining string) []byte {
-	m := &v.met[strict]
+func (v *visit) setLegacy(h http.Header, f *fields, m *met) {
 	d, names := &m.Decision, &v.set.legacyFields
 	if present := h[names[1]]; len(present) > 0 && isStricterPresent(h, names, d) {
-		return text
+		return
 	}
 	after := d.ResetAfter
 	if v.outcome != OutcomeAllowed {
@@ -133,22 +155,15 @@ func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, rem
 	reset := secondsUp(after)
 	switch {
 	case v.set.Headers.Delta:
-	case d.Receipt.At > 0 && m.quota.Algorithm() != limiter.LeakyBucket:
+	case d.Receipt.At > 0 && !m.hasTurns:
 		reset = (d.Receipt.At + after.Microseconds() + 999_999) / 1_000_000
 	default: // the request has waited since the decision
 		reset = (time.Now().Add(after-v.delay()).UnixMicro() + 999_999) / 1_000_000
 	}
-	if remaining == "" {
-		from := len(text)
-		text = strconv.AppendInt(text, d.Remaining, 10)
-		remaining = textOf(text[from:])
-	}
-	from := len(text)
-	text = strconv.AppendInt(text, reset, 10)
-	_, f.limit[0] = m.policy()
-	f.remaining[0], f.reset[0] = remaining, textOf(text[from:])
-	h[names[0]], h[names[1]], h[names[2]] = f.limit[:], f.remaining[:], f.reset[:]
-	return text
+	_, limit := m.policy()
+	f.set(h, names[0], limit)
+	f.set(h, names[1], f.number(d.Remaining))
+	f.set(h, names[2], f.number(reset))
 }
 
 // isStricterPresent reports whether the response has X-RateLimit fields of a stricter limit, whoever wrote them.
@@ -185,17 +200,14 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 	}
 }
 
-// joinLists adds this limiter's members to the fields that the response has, without reading those. Members that refuse
-// come first, and replace RateLimit: in a refusal only the rules that refuse are listed there.
-func (v *visit) joinLists(h http.Header, f *fields) {
-	policy, left := strings.Join(h[fieldPolicy], ", "), strings.Join(h[fieldRateLimit], ", ")
-	switch {
-	case v.outcome == OutcomeAllowed:
-		policy, left = joinFields(policy, f.policy[0]), joinFields(left, f.rateLimit[0])
-	default:
-		policy, left = joinFields(f.policy[0], policy), f.rateLimit[0]
+// joinLists joins this limiter's lists to those that the response has, without reading those. Members that refuse come
+// first, and replace RateLimit: in a refusal only the rules that refuse are listed there.
+func (v *visit) joinLists(h http.Header, policy, left string) (allPolicy, allLeft string) {
+	policies, lefts := strings.Join(h[fieldPolicy], ", "), strings.Join(h[fieldRateLimit], ", ")
+	if v.outcome == OutcomeAllowed {
+		return joinFields(policies, policy), joinFields(lefts, left)
 	}
-	f.policy[0], f.rateLimit[0] = policy, left
+	return joinFields(policy, policies), left
 }
 
 // joinFields joins two lists of a field, which may be empty.
@@ -206,15 +218,11 @@ func joinFields(first, second string) string {
 	return first + ", " + second
 }
 
-// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.
-// The draft's t is the time until the next unit comes. Retry-After must not be shorter than t, so in a
-// refusal only the rules that refused have t.
-func (m *met) appendMember(b []byte, allowed bool) (_ []byte, remaining string) {
+// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13. The draft's t is the time until the next
+// unit comes. Retry-After must not be shorter than t, so in a refusal only the rules that refused have t.
+func (m *met) appendMember(b []byte, allowed bool) []byte {
 	d := &m.Decision
-	b = append(append(b, m.name...), ";r="...)
-	from := len(b)
-	b = strconv.AppendInt(b, d.Remaining, 10)
-	remaining = textOf(b[from:])
+	b = strconv.AppendInt(append(append(b, m.name...), ";r="...), d.Remaining, 10)
 	if d.NextAfter > 0 && d.Allowed == allowed && m.unit == "" { // for slots it is a guess
 		next := secondsUp(d.NextAfter)
 		if !allowed {
@@ -222,7 +230,7 @@ func (m *met) appendMember(b []byte, allowed bool) (_ []byte, remaining string) 
 		}
 		b = strconv.AppendInt(append(b, ";t="...), next, 10)
 	}
-	return b, remaining
+	return b
 }
 
 // policy returns the member of RateLimit-Policy and the X-RateLimit-Limit of the limit or, during an outage, of its

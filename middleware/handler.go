@@ -182,9 +182,6 @@ func (v *visit) begin() (exempt bool, no *refusal) {
 			return exempt, no
 		}
 	}
-	if set.byRoute != nil {
-		set.unrouted.note(r, set.Logger)
-	}
 	if len(set.needs) > 0 {
 		v.use(set.needs)
 	}

@@ -25,7 +25,7 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 	}
 	groups := [3][]*rule{set.always, set.byTier[tier]}
 	if set.byRoute != nil {
-		groups[2] = set.forRoute(r)
+		groups[2] = v.forRoute(r)
 	}
 	if groups[1] == nil && groups[2] == nil {
 		groups[2] = set.fallback
@@ -40,27 +40,22 @@ func (v *visit) match(r *http.Request) (no *refusal) {
 func (v *visit) apply(r *http.Request, tier string, groups ...[]*rule) (no *refusal) {
 	for _, rules := range groups {
 		for _, rule := range rules {
-			if no = v.applyOne(r, rule, tier); no != nil {
-				no = v.unlessShadow(rule, no)
-			}
-			if no != nil {
-				return no
+			no = v.applyOne(r, rule, tier)
+			switch {
+			case v.wantsBody():
+				v.putOff(rule)
+			case no != nil:
+				if no = v.unlessShadow(rule, no); no != nil {
+					return no
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// applyOne is apply for one rule. If the rule wants a body that is held, it is put off.
+// applyOne is apply for one rule.
 func (v *visit) applyOne(r *http.Request, rule *rule, tier string) (no *refusal) {
-	if v.held != nil {
-		v.held.Asked = false
-		defer func() {
-			if v.held.Asked {
-				v.late, no = append(v.late, rule), nil
-			}
-		}()
-	}
 	if rule.Match != nil && !rule.Match.Matches(r) {
 		return nil
 	}
@@ -79,7 +74,7 @@ func (v *visit) applyOne(r *http.Request, rule *rule, tier string) (no *refusal)
 // readTier returns the tier of r, and warns if no rule has it, or if all requests are without one.
 func (v *visit) readTier(r *http.Request) (tier string) {
 	if tier = Tier(r.Context()); tier != "" {
-		v.set.notices.tiers.Found()
+		v.limiter.tiers.Found()
 		v.set.vetTier(tier)
 	} else if !v.explains {
 		v.set.tierless(r)
@@ -231,8 +226,13 @@ func (r *rule) counterOf(key string) string {
 }
 
 // forRoute returns the rules of ByRoute for r's route, or nil.
-func (set *ruleset) forRoute(r *http.Request) []*rule {
-	rules, _ := set.byRoute.Find(r.Method, r.Host, r.Pattern)
+func (v *visit) forRoute(r *http.Request) []*rule {
+	if r.Pattern != "" {
+		v.limiter.routes.Found()
+	} else if !v.explains {
+		warnUnrouted(&v.limiter.routes, v.set.routed, r, v.set.Logger)
+	}
+	rules, _ := v.set.byRoute.Find(r.Method, r.Host, r.Pattern)
 	return rules
 }
 

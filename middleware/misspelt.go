@@ -141,7 +141,7 @@ func (set *ruleset) warnAbsent(absent []ruleRoute, message string) {
 	more := 0
 	for _, at := range absent {
 		switch {
-		case !set.notices.isNew("weir-no-such-route "+at.rule, at.text):
+		case !set.limiter.isNew("weir-no-such-route "+at.rule, at.text):
 		case more < mostAbsent:
 			more++
 			warn(set.Logger, "weir-no-such-route", message, slog.String("rule", at.rule), slog.String("route", at.text))
@@ -200,14 +200,14 @@ func (set *ruleset) vetTier(tier string) {
 		message = "weir: no rule has the tier of a request, and without Config.Default a request in no tier is not limited, " +
 			"unless ByRoute has rules for it: is the tier misspelt?"
 	}
-	set.notices.warnUnknown(set.Logger, "weir-unknown-tier", message, "tier", tier)
+	set.warnUnknown("weir-unknown-tier", message, "tier", tier)
 }
 
 // warnUnknown logs a warning for a name of a request's context that no rule has.
-func (n *notices) warnUnknown(logger *slog.Logger, code, message, kind, name string) {
+func (set *ruleset) warnUnknown(code, message, kind, name string) {
 	shown := name[:min(len(name), longestName)]
-	if n.unknown.Load() >= mostUnknown || !n.isNew(code, shown) || n.unknown.Add(1) > mostUnknown {
+	if l := set.limiter; l.unknown.Load() >= mostUnknown || !l.isNew(code, shown) || l.unknown.Add(1) > mostUnknown {
 		return
 	}
-	warn(logger, code, message, slog.String(kind, strings.ToValidUTF8(shown, "")))
+	warn(set.Logger, code, message, slog.String(kind, strings.ToValidUTF8(shown, "")))
 }

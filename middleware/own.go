@@ -78,7 +78,7 @@ func (set *ruleset) limitsInContext(ctx context.Context) *contextLimit {
 	given, _ := ctx.Value(limitKey).(*contextLimit)
 	for g := given; g != nil; g = g.outer {
 		if set.named[g.rule] == nil {
-			set.notices.warnUnknown(set.Logger, "weir-unknown-rule",
+			set.warnUnknown("weir-unknown-rule",
 				"weir: WithLimit names a rule that the limiter does not have, so the limit has no effect: is the name misspelt?",
 				"rule", g.rule)
 		}
@@ -185,7 +185,7 @@ func (set *ruleset) compileOwn(ofTier *family, l limiter.Allowance) (*family, er
 			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has",
 				l, m.quota.Rule(), other)
 		}
-		if err := set.check(m.quota); err != nil {
+		if err := set.limiter.checkQuota(m.quota); err != nil {
 			return nil, err
 		}
 	}

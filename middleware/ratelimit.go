@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -28,6 +29,12 @@ type RateLimit struct {
 
 	immediate bool                         // the store decides in this process
 	clock     interface{ Now() time.Time } // of a store with its own time, such as a simulation's; nil: the process's
+
+	// What warnings are about. It survives a change of the rules.
+	warned  sync.Map     // true by [2]string: a code, and what the warning is about
+	unknown atomic.Int32 // tiers and rules in warnings
+	tiers   missing.Detector
+	routes  missing.Detector
 
 	changing sync.Mutex
 	claimed  map[string]bool // the names of counters in the store that this limiter claimed, at most mostClaimed
@@ -61,14 +68,13 @@ func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 
 // install puts the rules of c in force.
 func (l *RateLimit) install(c Config, byAddress bool) error {
-	set, err := compile(c, l.rules.Load())
+	set, err := compile(c, l)
 	if err != nil {
 		return err
 	}
 	if err := l.claim(set); err != nil {
 		return err
 	}
-	set.check = l.checkQuota
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
 		for _, f := range r.families {

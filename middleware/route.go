@@ -53,7 +53,6 @@ func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
 // such a function.
 func Route(patterns ...string) Match {
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
-	m.unrouted.Detector = &missing.Detector{}
 	if len(patterns) == 0 {
 		m.wrong = errors.New("Route needs a pattern")
 	}
@@ -62,8 +61,8 @@ func Route(patterns ...string) Match {
 		if m.rules[i], err = route.ParseRule(pattern); err != nil {
 			m.wrong = errors.Join(m.wrong, fmt.Errorf("Route: %w", err))
 		}
-		if m.unrouted.pattern == "" && !m.rules[i].IsForAll() {
-			m.unrouted.pattern = pattern
+		if m.routed == "" && !m.rules[i].IsForAll() {
+			m.routed = pattern
 		}
 		m.hosts = m.hosts || m.rules[i].Host != ""
 	}
@@ -72,11 +71,12 @@ func Route(patterns ...string) Match {
 
 // A routeMatcher is what Route returns.
 type routeMatcher struct {
-	texts    []string
-	rules    []route.Pattern
-	hosts    bool  // a pattern has a host
-	wrong    error // what is wrong with the patterns, or nil
-	unrouted unroutedDetector
+	texts  []string
+	rules  []route.Pattern
+	hosts  bool   // a pattern has a host
+	wrong  error  // what is wrong with the patterns, or nil
+	routed string // a pattern that needs a route; empty: none does
+	routes missing.Detector
 }
 
 // WrongPattern returns what is wrong with the patterns; see [route.Wrong].
@@ -91,10 +91,10 @@ func (m *routeMatcher) Matches(r *http.Request) bool {
 	}
 	switch r.Pattern {
 	case "": // "/*" matches it too
-		m.unrouted.blank(nil, r)
+		warnUnrouted(&m.routes, m.routed, r, nil)
 	case elsewhere:
 	default:
-		m.unrouted.Found()
+		m.routes.Found()
 	}
 	routed, host := route.Parse(r.Pattern), ""
 	if m.hosts {

@@ -16,12 +16,13 @@ import (
 // A ruleset is a validated Config, in the form that decides requests.
 type ruleset struct {
 	Config
+	limiter  *RateLimit
 	all      []*rule
 	named    map[string]*rule // all, for Allow
 	always   []*rule
 	byTier   map[string][]*rule
 	byRoute  *route.Tree[[]*rule] // nil without Config.ByRoute
-	unrouted unroutedDetector     // of byRoute
+	routed   string               // a pattern of byRoute that needs a route; empty: none does
 	fallback []*rule              // Config.Default
 
 	legacyFields [3]string // limit, remaining, reset
@@ -43,13 +44,10 @@ type ruleset struct {
 	banKeys      []*rule // whose keys are looked up in the list of bans
 	bansInShadow rule    // has the notes of bans in shadow
 
-	check func(*limiter.Quota) error // by the store
-
 	addresses []keyfunc.Func // of the clients of preflights
 
 	gateway [2]func() *route.Routes // of Gateway, with letters as they are and folded; made when first needed
 
-	notices   *notices
 	tierNames map[string]bool // of all rules
 	vetting   vetting         // of routes
 }
@@ -123,6 +121,7 @@ type meter struct {
 	atOnce int64 // the most that a request is charged when it comes; the rest when it ends
 
 	isCalendar bool // its windows differ in length
+	hasTurns   bool // it is a LeakyBucket
 	open       bool // the end of a request may change its charge
 }
 

@@ -28,7 +28,7 @@ var turns = feature{
 	},
 	family: func(f *family) (needed bool, err error) {
 		for _, m := range f.rates {
-			needed = needed || m.quota.Algorithm() == limiter.LeakyBucket
+			needed = needed || m.hasTurns
 		}
 		return needed, nil
 	},
@@ -44,7 +44,7 @@ func askInTime(v *visit) (again bool, no *refusal) {
 	for i := range v.met {
 		switch m := &v.met[i]; {
 		case m.Optional:
-		case m.quota.Algorithm() == limiter.LeakyBucket:
+		case m.hasTurns:
 			if takes = true; ok {
 				m.Within = max(time.Until(deadline), time.Microsecond)
 			}
@@ -83,7 +83,7 @@ func waitForTurn(v *visit) (again bool, no *refusal) {
 func (v *visit) isLate() bool {
 	for i := range v.met {
 		m := &v.met[i]
-		isLate := m.quota.Algorithm() == limiter.LeakyBucket && m.Within > 0 && m.Decision.Remaining >= m.Cost
+		isLate := m.hasTurns && m.Within > 0 && m.Decision.Remaining >= m.Cost
 		if !m.Optional && !m.Decision.Allowed && !isLate {
 			return false
 		}

@@ -52,16 +52,14 @@ type visit struct {
 		Streams(detached bool)
 		Waits(begins bool)
 	}
-	values struct {
-		fields
-		text [48]byte
-	}
 
 	memory struct {
 		met     [fewLimits]met
 		charges [fewLimits]limiter.Charge
 		parts   [fewParts]*feature
 		needs   [fewParts]int
+		values  [5]string // of header fields
+		text    [48]byte  // of values
 	}
 }
 
@@ -116,6 +114,32 @@ func (l *RateLimit) visit(r *http.Request, route func(*ruleset, *http.Request) (
 	if l.requests.Load() < 2 {
 		l.noteRequest(v.set)
 	}
+	return v
+}
+
+// contextKey is the type of this package's keys of contexts.
+type contextKey uint8
+
+const (
+	tierKey contextKey = iota
+	limitKey
+	visitKey
+)
+
+// Value returns the visit itself for its key, which saves a context around it.
+func (v *visit) Value(key any) any {
+	switch {
+	case key == visitKey:
+		return v
+	case key == (response.SlotKey{}) && v.holds:
+		return true
+	}
+	return v.Context.Value(key)
+}
+
+// visitOf returns the innermost visit of the request with that context, or nil.
+func visitOf(ctx context.Context) *visit {
+	v, _ := ctx.Value(visitKey).(*visit)
 	return v
 }
 
@@ -223,22 +247,6 @@ func (v *visit) refund(of func(*met) bool) {
 	if err := v.limiter.settle(v.request.Context(), taken); err != nil {
 		v.set.warnStoreFailure(err)
 	}
-}
-
-// A refusal says why a request goes no further.
-type refusal struct {
-	outcome Outcome
-	status  int           // without Rule.Refusal
-	retry   time.Duration // Never: unknown, or waiting does not help
-	rule    *rule         // that denies, that needs a key, or whose limit refuses
-	limit   *met          // the tightest limit that refuses; nil: none does
-	text    string        // why the request cannot be routed; empty: Weir's own sentence
-}
-
-// refuse returns a refusal, in memory of the visit.
-func (v *visit) refuse(no refusal) *refusal {
-	v.refusal = no
-	return &v.refusal
 }
 
 // settle corrects what charges took, also if the client is gone or the request's deadline is over.

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
@@ -21,26 +19,18 @@ import (
 // Warnings are for mistakes that New cannot see. Each is logged once, has a code that docs/warnings.md
 // explains, and never contains a key.
 
-// notices are the warnings that were given. They survive a change of the rules.
-type notices struct {
-	given   sync.Map     // true by [2]string: a code, and what the warning is about
-	unknown atomic.Int32 // tiers and rules in warnings
-	tiers   missing.Detector
-	routed  missing.Detector
-}
-
 // isNew reports whether this is the first warning with that code about a name, such as a rule's.
-func (n *notices) isNew(code, about string) bool {
-	if _, given := n.given.Load([2]string{code, about}); given {
+func (l *RateLimit) isNew(code, about string) bool {
+	if _, given := l.warned.Load([2]string{code, about}); given {
 		return false
 	}
-	_, given := n.given.LoadOrStore([2]string{code, strings.Clone(about)}, true)
+	_, given := l.warned.LoadOrStore([2]string{code, strings.Clone(about)}, true)
 	return !given
 }
 
 // warnOnce warns once of each rule, or once if the rule is empty.
 func (set *ruleset) warnOnce(code, rule, message string, attrs ...slog.Attr) {
-	if !set.notices.isNew(code, rule) {
+	if !set.limiter.isNew(code, rule) {
 		return
 	}
 	if rule != "" {
@@ -154,30 +144,16 @@ func (set *ruleset) warnStoreFailure(err error) {
 		slog.String("error", err.Error()))
 }
 
-// An unroutedDetector detects a Route that sees all requests before they are routed.
-type unroutedDetector struct {
-	pattern string // that needs a route; empty: none does
-	*missing.Detector
-}
-
-// note notes whether r has a pattern.
-func (d *unroutedDetector) note(r *http.Request, logger *slog.Logger) {
-	if r.Pattern == "" {
-		d.blank(logger, r)
-	} else {
-		d.Found()
-	}
-}
-
-// blank notes a request without a pattern. The first five may all be for unknown paths.
-func (d *unroutedDetector) blank(logger *slog.Logger, r *http.Request) {
-	if d.pattern == "" || !d.Lacks(r) {
+// warnUnrouted notes a request without a pattern, and warns if none of the first five had one: a Route that sees requests
+// before they are routed never applies. The first few may all be for unknown paths. pattern is the route's, or empty.
+func warnUnrouted(routes *missing.Detector, pattern string, r *http.Request, logger *slog.Logger) {
+	if pattern == "" || !routes.Lacks(r) {
 		return
 	}
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, and the first five requests had none: if they were for routes that exist, requests reach the "+
 			"limiter before they are routed, so the rule never applies; use the router's adapter",
-		slog.String("route", d.pattern))
+		slog.String("route", pattern))
 }
 
 // keyless notes a request that a rule counts on the counter of all requests without a key.
@@ -190,7 +166,7 @@ func (set *ruleset) keyless(rule *rule, r *http.Request) {
 
 // tierless notes a request without a tier. Since the first WithTier of the process, some should have one.
 func (set *ruleset) tierless(r *http.Request) {
-	if tiersGiven.Load() && set.notices.tiers.Lacks(r) {
+	if tiersGiven.Load() && set.limiter.tiers.Lacks(r) {
 		set.warnOnce("weir-keyless", "", "weir: WithTier is called, and five requests came without a tier, so the tiers' limits did not "+
 			"apply: if they should have one, authentication runs behind the limiter; put it in front")
 	}
