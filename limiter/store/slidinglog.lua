@@ -42,22 +42,18 @@ local function newLog()
       unit = unit - inEntries -- owed units take the room of the entries, and last another period
       rounds = 2
     end
-    local time, units
+    local log = s.log
     if unit >= inEntries then
-      time = entry(s, s.kept + #s.log / 16 - 1)
-    else
-      local log = s.log
-      if s.kept > 0 then
-        log = stored(s, 0, math.min(unit, s.kept)) .. (unit > s.kept and log or '')
-      end
-      for at = 1, #log, 16 do
-        time, units = read('<dd', log, at)
-        unit = unit - units
-        if unit <= 0 then
-          break
-        end
-      end
+      log = log ~= '' and log or stored(s, s.kept - 1, 1)
+      return read('<d', log, #log - 15), rounds
+    elseif s.kept > 0 then
+      log = stored(s, 0, math.min(unit, s.kept)) .. (unit > s.kept and log or '')
     end
+    local at, time, units = 1, nil, nil
+    repeat
+      time, units, at = read('<dd', log, at)
+      unit = unit - units
+    until unit <= 0 or at > #log
     return time, rounds
   end
 
@@ -76,34 +72,28 @@ local function newLog()
     advance = function(q, s, t)
       s.last = t
       local gone = t - q.window -- an event at e counts in [e, e+window)
-      local log, isNext = s.log, true -- whether entries in the log may be gone
+      local log, at = s.log, 1
       if s.kept > 0 then
-        local old = 0
-        if entry(s, s.kept - 1) <= gone then
-          old = s.kept
-        elseif entry(s, 0) <= gone then
-          old = entriesUpTo(s, gone, s.kept)
+        if entry(s, 0) > gone then
+          return
         end
-        isNext = old > 0
-        if isNext and (old < s.kept or log ~= '' or s.prev > 0) then -- otherwise all are gone, unread
+        local old = entriesUpTo(s, gone, s.kept)
+        if old < s.kept or log ~= '' or s.prev > 0 then -- otherwise all are gone, unread
           log = stored(s, 0, old) .. log
         end
         s.first = (s.first + old) % q.capacity
         s.kept = s.kept - old
       end
-      if isNext then
-        local at = 1
-        while at < #log do -- which payBack makes longer
-          local time, units = read('<dd', log, at)
-          if time > gone then
-            break
-          end
-          s.level = s.level - units
-          log = payBack(s, log, time + q.window, units)
-          at = at + 16
+      while at < #log do -- which payBack makes longer
+        local time, units = read('<dd', log, at)
+        if time > gone then
+          break
         end
-        s.log = sub(log, at)
+        s.level = s.level - units
+        log = payBack(s, log, time + q.window, units)
+        at = at + 16
       end
+      s.log = sub(log, at)
       if s.kept == 0 and s.log == '' then
         s.level, s.prev = 0, 0 -- as it is, unless something was cut off
       end
@@ -157,8 +147,6 @@ local function newLog()
     wait = function(q, s, room)
       if s.level <= room then
         return 0
-      elseif room == 0 and s.kept + s.prev == 0 then -- as find says, in less time
-        return read('<d', s.log, #s.log - 15) + q.window - s.last
       end
       local time, rounds = find(s, s.level - room)
       return time + rounds * q.window - s.last
@@ -170,14 +158,7 @@ local function newLog()
       if s.level == 0 then
         return 0, 0, 0
       end
-      local one, all
-      if s.kept + s.prev == 0 then -- as find says, in less time
-        one = read('<d', s.log)
-        all = read('<d', s.log, #s.log - 15)
-      else
-        one = find(s, math.max(1, s.level + 1 - q.capacity))
-        all = find(s, s.level)
-      end
+      local one, all = find(s, math.max(1, s.level + 1 - q.capacity)), find(s, s.level)
       local inTheWay = s.level + cost - q.capacity
       if inTheWay <= 1 or cost > q.capacity then
         return one, one, all

@@ -2,7 +2,7 @@
 -- time, and the lowest level since.
 local function newBucket(queue, settles)
   local mostLows = 8
-  local sink, addLow, lower
+  local sink, lower
 
   local bucket = {
     compile = function(capacity, unit, refill)
@@ -73,10 +73,6 @@ local function newBucket(queue, settles)
     return bucket
   end
 
-  bucket.record = function(s, _, level)
-    return addLow(s.log, s.last, level)
-  end
-
   function sink(lows, level)
     if lows == '' or read('<d', lows, #lows - 7) <= level then
       return lows
@@ -91,11 +87,12 @@ local function newBucket(queue, settles)
     return sub(lows, 1, at + 7) .. pack('<d', level)
   end
 
-  function addLow(lows, time, level)
-    if lows ~= '' and read('<d', lows, #lows - 15) == time then
+  bucket.record = function(s, _, level)
+    local lows = s.log
+    if lows ~= '' and read('<d', lows, #lows - 15) == s.last then
       lows = sub(lows, 1, #lows - 16)
     end
-    lows = lows .. pack('<dd', time, level)
+    lows = lows .. pack('<dd', s.last, level)
     if #lows <= 16 * mostLows then
       return lows
     end

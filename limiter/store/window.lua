@@ -27,19 +27,18 @@ local function newWindow(fades)
 
     -- of is the step of a window that fades, and otherwise the lengths of a calendar's windows, or 0.
     compile = function(capacity, window, of)
-      if fades then
-        return {
-          algorithm = false, bytes = false, capacity = capacity, unit = 1, full = capacity, window = window,
-          step = of, steps = divUp(window, of),
-        }
-      elseif of == 0 then
-        return {algorithm = false, bytes = false, capacity = capacity, unit = 1, full = capacity, window = window}
-      end
-      local length = div(of, 33554432) * 1000000
-      return {
-        algorithm = false, bytes = false, capacity = capacity, unit = 1, full = capacity, window = length,
-        first = window, second = window + length, third = window + length + of % 33554432 * 1000000,
+      local q = {
+        algorithm = false, bytes = false, capacity = capacity, unit = 1, full = capacity, window = window,
+        step = false, steps = false,
       }
+      if fades then
+        q.step, q.steps = of, divUp(window, of)
+      elseif of > 0 then
+        q.window = div(of, 33554432) * 1000000
+        q.first, q.second = window, window + q.window
+        q.third = q.second + of % 33554432 * 1000000
+      end
+      return q
     end,
 
     advance = function(q, s, t)

@@ -23,8 +23,7 @@ for i = 1, count do
   local s, takenAt = load(newState(q), key, value, q), q.window and max(1, since) or 0
   local p = s.quota
   if not s.foreign and not s.others and p.bytes ~= q.bytes and sub(p.bytes, 1, 1) == sub(q.bytes, 1, 1)
-      and sub(p.bytes, 10) == sub(q.bytes, 10)
-      and q.algorithm.used(q, s) <= q.capacity and s.prev <= q.capacity then
+      and sub(p.bytes, 10) == sub(q.bytes, 10) and q.algorithm.used(q, s) <= q.capacity and s.prev <= q.capacity then
     s.quota, s.over = q, nil -- its limit differs in its number of events alone, and its numbers fit
   end
 

@@ -2,25 +2,23 @@
 -- little-endian B, H and d, which is what the scripts of counters use. Its Lua need not be
 -- Redis's, so there is one assignment for each name.
 local struct = rawget(_G, 'struct') or (function()
-  local byte = string.byte
-  local char = string.char
   local floor = math.floor
   local sizes = {B = 1, H = 2, d = 8}
 
   local function packInteger(n, size)
-    local bytes = {}
+    local text = ''
     local rest = n
-    for i = 1, size do
-      bytes[i] = char(rest % 256)
+    for _ = 1, size do
+      text = text .. string.char(rest % 256)
       rest = floor(rest / 256)
     end
-    return table.concat(bytes)
+    return text
   end
 
   local function unpackInteger(s, at, size)
     local n = 0
     for i = size - 1, 0, -1 do
-      n = n * 256 + byte(s, at + i)
+      n = n * 256 + string.byte(s, at + i)
     end
     return n
   end
@@ -34,8 +32,7 @@ local struct = rawget(_G, 'struct') or (function()
     local mantissa = (fraction * 2 - 1) * 4503599627370496
     local low = mantissa % 4294967296
     local high = (exponent + 1022) * 1048576 + (mantissa - low) / 4294967296
-    local sign = n < 0 and 128 or 0
-    return packInteger(low, 4) .. packInteger(high % 16777216, 3) .. char(sign + floor(high / 16777216))
+    return packInteger(low, 4) .. packInteger(n < 0 and high + 2147483648 or high, 4)
   end
 
   local function unpackDouble(s, at)
@@ -52,16 +49,12 @@ local struct = rawget(_G, 'struct') or (function()
 
   local function pack(format, ...)
     local values = {...}
-    local parts = {}
+    local text = ''
     for i = 2, #format do
       local size = sizes[string.sub(format, i, i)]
-      if size == 8 then
-        parts[i - 1] = packDouble(values[i - 1])
-      else
-        parts[i - 1] = packInteger(values[i - 1], size)
-      end
+      text = text .. (size == 8 and packDouble(values[i - 1]) or packInteger(values[i - 1], size))
     end
-    return table.concat(parts)
+    return text
   end
 
   local function read(format, s, first)
@@ -72,11 +65,7 @@ local struct = rawget(_G, 'struct') or (function()
       if at + size - 1 > #s then
         error('data string too short')
       end
-      if size == 8 then
-        results[i - 1] = unpackDouble(s, at)
-      else
-        results[i - 1] = unpackInteger(s, at, size)
-      end
+      results[i - 1] = size == 8 and unpackDouble(s, at) or unpackInteger(s, at, size)
       at = at + size
     end
     results[#format] = at

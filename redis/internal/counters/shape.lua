@@ -219,8 +219,8 @@ newShapes = function()
     if not s.others and hasShapeOf(q, s.quota) or freeAt(s) == 0 then
       return c
     end
-    local former, others, cut, longest = {s, unpack(s.others or {})}, {}, s.cut or 0, q.refill and divUp(q.full, q.refill) or spanOf(q)
-    for _, o in ipairs(former) do
+    local former, others, cut, longest = {s, unpack(s.others or {})}, {}, s.cut or 0, 0
+    for _, o in ipairs({{quota = q}, unpack(former)}) do
       local p = o.quota
       longest = max(longest, p.refill and divUp(p.full, p.refill) or spanOf(p))
     end
@@ -310,7 +310,7 @@ newShapes = function()
     return joined(s, c, q, owe)
   end
 
-  -- What an answer has in place of a state that q did not write, as answer.go reads it.
+  -- What a reply has in place of a state that q did not write, as reply.go reads it.
   local function describe(q, s, cost, fits, within)
     local own, isShared = stateOf(s, q)
     local free = max(0, q.capacity - used(q, own, isShared))
