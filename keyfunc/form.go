@@ -28,7 +28,7 @@ import (
 // account[]); the value has a control character or is not in UTF-8; the form has a wrong escape or a ;
 // between fields; parts have headers or ends of lines that programs read differently; the body is longer
 // than maxBytes, has a Content-Encoding, another charset or no Content-Type, or cannot be read to its end;
-// the method is not POST, PUT or PATCH. A request has no key if it has no body, if its body is of another
+// the method is not POST, PUT or PATCH; other code has read the body before. A request has no key if it has no body, if its body is of another
 // type, and if the field is missing or empty.
 //
 // If a form or a JSON object may be sent, use First(JSONField("account", 4096), FormField("account", 4096)).

@@ -100,11 +100,18 @@ func (s *SignIn) nonce(r *http.Request, account string) string {
 	return ""
 }
 
+// isSent reports whether the header was written, as far as Weir, or a router such as gin, has seen.
+func isSent(w http.ResponseWriter) bool {
+	watched, isWatched := response.Behind[interface{ Status(otherwise int) int }](w)
+	routers, isRouters := response.Behind[interface{ Written() bool }](w)
+	return isWatched && watched.Status(0) != 0 || isRouters && routers.Written()
+}
+
 var errSent = errors.New("signin: the header was written before the cookie was set: the device stays unknown")
 
-// Remember makes r's device known to an account, as Succeeded does. Call it if the owner has shown in another way who it
-// is, such as by a code that you have sent by mail, on any route, before the header is written. It returns an error if
-// account is no name, if Epoch returns one, or if the header was written, as far as Weir has seen.
+// Remember makes r's device known to an account, as Succeeded does, on any route, before the header is written. Call it
+// where the owner has signed up, has changed the password, or has shown a code that you sent by mail. It returns an error
+// if the account is empty, if Epoch returns an error, or if Weir has seen that the header was written.
 func (s *SignIn) Remember(w http.ResponseWriter, r *http.Request, account string) error {
 	if account = s.options.Normalize(account); account == "" {
 		return errors.New("signin: Remember: the account is empty")
@@ -115,7 +122,7 @@ func (s *SignIn) Remember(w http.ResponseWriter, r *http.Request, account string
 // remember sets a cookie for an account that is normalized, with a new nonce: whoever has copied the old cookie can no
 // longer use up what the device has left.
 func (s *SignIn) remember(w http.ResponseWriter, r *http.Request, account string) error {
-	if answer, ok := response.Behind[interface{ Status(otherwise int) int }](w); ok && answer.Status(0) != 0 {
+	if isSent(w) {
 		return errSent
 	}
 	epoch, err := s.options.Epoch(r.Context(), account)

@@ -58,8 +58,9 @@ import (
 
 // Options are the parameters of [New].
 type Options struct {
-	// Account reads the account that a request tries, such as keyfunc.FormField("account", 4096). A
-	// request without an account is answered 400. It is required.
+	// Account reads the account that a request tries, such as keyfunc.FormField("account", 4096). A Func of
+	// your own returns "user:" and the account. A request without an account is answered 400. It is
+	// required.
 	Account keyfunc.Func
 
 	// Normalize makes one text of all spellings of an account. It must map two names to one text if and
@@ -78,10 +79,11 @@ type Options struct {
 	Secrets [][]byte
 
 	// Epoch returns a text that changes whenever the password of the account does, such as the time of
-	// the change. A cookie from before the change is then worthless. Account is normalized. New devices
-	// cause one call, in Succeeded; a known device causes four more. If it returns an error, the device
-	// counts as a stranger. Nil: cookies outlive the password, so who knew the old one can guess the new
-	// one from every device that was ever signed in.
+	// the change. A cookie from before the change is then worthless, so call Remember on the device where
+	// the owner changes it. Account is normalized. Succeeded and Remember call Epoch once. A request from a
+	// device with a cookie of the account calls it four times, and other requests never. If it returns an
+	// error, the device counts as a stranger. Nil: cookies outlive the password, so who knew the old one
+	// can guess the new one with every cookie of that time.
 	Epoch func(ctx context.Context, account string) (string, error)
 
 	// Name begins the names of the rules and follows "__Host-" in the cookie's, if an application has
@@ -134,6 +136,14 @@ func New(o Options) (*SignIn, error) {
 		return nil, errors.Join(errs...)
 	}
 	return s, nil
+}
+
+// Must returns s, or panics if err is not nil. It is for options that stand in code.
+func Must(s *SignIn, err error) *SignIn {
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // Rules returns the rules, for Config.ByRoute["POST /login"], or for Config.Rules of a limiter around the

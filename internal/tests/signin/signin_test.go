@@ -1,9 +1,10 @@
-// Package signin tests sign-ins whose counters are in Redis.
+// Package signin tests sign-ins on routers, and with counters in Redis.
 package signin_test
 
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,10 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/adapters/chilimit"
+	"github.com/weirgo/weir/adapters/echolimit"
+	"github.com/weirgo/weir/adapters/ginlimit"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -124,6 +131,62 @@ func TestInAnOutageOnOutageDecides(t *testing.T) {
 				assert.NotEmpty(t, p.try("192.0.2.2", "jane", "right", "").Cookies(), "the sign-in goes on")
 				assert.ErrorContains(t, p.err, "could not be reset")
 			}
+		})
+	}
+}
+
+// On every router Succeeded sees its request, and that the header was written.
+func TestRoutersSignIn(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	type login = func(w http.ResponseWriter, r *http.Request)
+	for name, route := range map[string]func(l *middleware.RateLimit, login login) http.Handler{
+		"net/http": func(l *middleware.RateLimit, login login) http.Handler {
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /login", login)
+			return l.Handler(mux)
+		},
+		"chi": func(l *middleware.RateLimit, login login) http.Handler {
+			r := chi.NewRouter()
+			r.Use(chilimit.New(l))
+			r.Post("/login", login)
+			return r
+		},
+		"gin": func(l *middleware.RateLimit, login login) http.Handler {
+			g := gin.New()
+			g.Use(ginlimit.New(l))
+			g.POST("/login", func(c *gin.Context) { login(c.Writer, c.Request) })
+			return g
+		},
+		"echo": func(l *middleware.RateLimit, login login) http.Handler {
+			e := echo.New()
+			e.Use(echolimit.New(l))
+			e.POST("/login", func(c echo.Context) error {
+				login(c.Response(), c.Request())
+				return nil
+			})
+			return e
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := signin.Must(signin.New(signin.Options{Account: keyfunc.FormField("account", 4096), Secrets: [][]byte{bytes.Repeat([]byte("s"), 32)}}))
+			l := middleware.Must(middleware.New(middleware.Config{ByRoute: map[string][]middleware.Rule{"POST /login": s.Rules()}}))
+			p := &process{}
+			p.handler = route(l, func(w http.ResponseWriter, r *http.Request) {
+				switch r.FormValue("password") {
+				case "late":
+					_, _ = io.WriteString(w, "welcome")
+					fallthrough
+				case "right":
+					p.err = s.Succeeded(w, r)
+				}
+			})
+			cookies := p.try("192.0.2.1", "jane", "right", "").Cookies()
+			require.NoError(t, p.err)
+			require.Len(t, cookies, 1)
+			assert.Empty(t, p.try("192.0.2.1", "jane", "late", "").Cookies())
+			assert.ErrorContains(t, p.err, "the header was written")
+			assert.Equal(t, 5, p.guess("192.0.2.1", "jane", "", 9))
+			assert.Equal(t, 10, p.guess("192.0.2.1", "jane", cookies[0].Name+"="+cookies[0].Value, 20))
 		})
 	}
 }
