@@ -65,7 +65,8 @@ type Options struct {
 
 	// Normalize makes one text of all spellings of an account. It must map two names to one text if and
 	// only if your application takes them for one account: who owns one of two accounts with one text is
-	// known to both. Nil: lower case, Unicode NFC, without blanks at both ends.
+	// known to both, and an account with two names has twice the guesses. Nil: lower case, Unicode NFC,
+	// without blanks at both ends.
 	Normalize func(account string) string
 
 	// Network reads the network of a request. Behind a proxy it must name the proxy, as in

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -100,7 +101,7 @@ func (c *client) send(form string) int {
 	mux.HandleFunc("POST /login", c.login)
 	r := httptest.NewRequest("POST", "/login", strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.RemoteAddr = c.address + ":1"
+	r.RemoteAddr = net.JoinHostPort(c.address, "1")
 	if c.cookie != "" {
 		r.Header.Set("Cookie", c.cookie)
 	}
@@ -198,11 +199,13 @@ func TestAKnownDeviceIsNotRefusedForWhatStrangersDo(t *testing.T) {
 
 func TestGuessesInParallelAreCounted(t *testing.T) {
 	for name, test := range map[string]struct {
-		address func(i int) string
-		want    int64
+		address, account string // with an N for the number of the guess
+		want             int64
 	}{
-		"from one network":   {func(int) string { return "192.0.2.1" }, 5},
-		"from many networks": {func(i int) string { return fmt.Sprintf("10.0.%d.%d", i/256, i%256) }, 20},
+		"from one network":         {"192.0.2.1", "jane", 5},
+		"from many networks":       {"2001:db8:N::1", "jane", 20},
+		"on many accounts":         {"192.0.2.1", "userN", 100},
+		"on accounts and networks": {"2001:db8:N::1", "userN", 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -214,7 +217,8 @@ func TestGuessesInParallelAreCounted(t *testing.T) {
 				}
 				var wg sync.WaitGroup
 				for i := range 500 {
-					wg.Go(func() { a.from(test.address(i)).try("jane", "wrong") })
+					number := strings.NewReplacer("N", fmt.Sprint(i))
+					wg.Go(func() { a.from(number.Replace(test.address)).try(number.Replace(test.account), "wrong") })
 				}
 				wg.Wait()
 				assert.Equal(t, test.want, reached.Load())
