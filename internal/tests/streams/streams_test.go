@@ -40,7 +40,9 @@ func site(t *testing.T, rules map[string]middleware.Rule) string {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "retry: 100\ndata: hello\n\n")
 			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
+			if !r.URL.Query().Has("ends") {
+				<-r.Context().Done()
+			}
 		})))
 	}
 	server := httptest.NewServer(mux)
@@ -58,6 +60,7 @@ func TestAnEventSourceSurvivesARefusal(t *testing.T) {
 	}
 	b := browser.Open(t, site(t, map[string]middleware.Rule{
 		"/plain": one(time.Minute, false), "/kept": one(time.Minute, true), "/soon": one(time.Second, true), "/late": one(2*time.Minute, true),
+		"/plain-again": one(time.Minute, false), "/kept-again": one(time.Minute, true),
 	}), 400, 300, false)
 	for path, state := range map[string]int{"/plain": closed, "/kept": connecting, "/late": closed} {
 		b.Run(fmt.Sprintf("window.first = open(%q)", path))
@@ -66,6 +69,12 @@ func TestAnEventSourceSurvivesARefusal(t *testing.T) {
 		b.Await(patience, "second.errors == 1")
 		require.Equal(t, state, browser.Eval[int](b, "second.readyState"), path)
 		b.Run("first.close(), second.close()")
+	}
+	for path, state := range map[string]int{"/plain-again": closed, "/kept-again": connecting} { // the first error is the stream's end
+		b.Run(fmt.Sprintf("window.s = open(%q)", path+"?ends"))
+		b.Await(patience, "s.errors == 2")
+		require.Equal(t, state, browser.Eval[int](b, "s.readyState"), path)
+		b.Run("s.close()")
 	}
 	for i := range 3 { // each waits a second for the one before
 		b.Run(`window.s = open("/soon")`)
