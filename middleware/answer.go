@@ -29,15 +29,14 @@ func (v *visit) pass(w http.ResponseWriter) Entered {
 	if v.skipped != nil && len(v.met) == 0 {
 		v.warnUnlimited(h)
 	}
-	if len(v.parts) > 0 || v.set.Results && len(v.met) > 0 {
-		v.header = h
-		for _, f := range v.parts {
-			if f.pass != nil {
-				v.needed = max(v.needed, f.pass(v))
-			}
+	awaited := v.set.Results && len(v.met)+len(v.parts) > 0
+	for _, f := range v.parts {
+		if f.pass != nil {
+			awaits, watches := f.pass(v, h)
+			awaited, v.watches = awaited || awaits, v.watches || watches
 		}
 	}
-	if v.needed == needNothing && !v.set.Results || len(v.met)+len(v.parts) == 0 {
+	if !awaited {
 		v.setPassed(h)
 	} else {
 		v.setFields(h, &fields{v.memory.values[:], v.memory.text[:0]})

@@ -14,7 +14,7 @@ const unknownStatus = 0
 func (v *visit) await(w http.ResponseWriter) (http.ResponseWriter, *http.Request) {
 	v.Context = v.request.Context()
 	v.handled = *v.request.WithContext(v)
-	if v.needed < needAnswer {
+	if !v.watches {
 		v.answered.ResponseWriter = w // for CountAs
 		return w, &v.handled
 	}
@@ -28,7 +28,7 @@ func (v *visit) await(w http.ResponseWriter) (http.ResponseWriter, *http.Request
 
 // finish ends the request.
 func (v *visit) finish(status int) {
-	if v.needed < needAnswer {
+	if !v.watches {
 		status = unknownStatus
 	} else {
 		status = answer.StatusOf(v.answered.Status(status), v.answered.Header())

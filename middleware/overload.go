@@ -78,12 +78,12 @@ var overload = feature{
 		return false, no
 	},
 	undo: func(v *visit) { v.slot.leave() },
-	pass: func(v *visit) need {
+	pass: func(v *visit, _ http.Header) (awaits, watches bool) {
 		if v.slot.Slot == nil {
-			return needNothing
+			return false, false
 		}
 		v.holds, v.waiter = true, &v.slot
-		return needAnswer
+		return true, true
 	},
 	end: func(v *visit, status int) int {
 		v.slot.leave()

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"net/http"
 	"slices"
 
 	"github.com/weirgo/weir/internal/invalid"
@@ -37,8 +38,9 @@ type feature struct {
 	// undo is called if the request goes no further, or panics.
 	undo func(v *visit)
 
-	// pass is called when the request goes to the handlers. It returns what the feature needs then.
-	pass func(v *visit) need
+	// pass is called when the request goes to the handlers, with the answer's header. It reports whether the feature
+	// awaits the end of the request, and whether it then needs the status of the answer.
+	pass func(v *visit, h http.Header) (awaits, watches bool)
 
 	// end is called when the handlers have returned. It returns the status that the answer counts as for the features
 	// behind it.
@@ -47,15 +49,6 @@ type feature struct {
 
 // features are all features, in the order in which they act.
 var features = []feature{distinct, afterwards, atOnce, endingOverrides, turns, overload, settling, escalation, paced}
-
-// A need is what a feature needs of a request that passes. A greater need includes the smaller ones.
-type need uint8
-
-const (
-	needNothing need = iota
-	needEnd          // a call when the request ends
-	needAnswer       // also the status of the answer
-)
 
 // use adds features to those that the request needs.
 func (v *visit) use(needs []int) {

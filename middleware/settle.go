@@ -35,16 +35,13 @@ var settling = feature{
 		}
 		return true, nil
 	},
-	pass: func(v *visit) need {
-		delete(v.header, unseenMark) // of an answer that is another request's, as in a test
-		v.costs.header = v.header
+	pass: func(v *visit, h http.Header) (awaits, watches bool) {
+		delete(h, unseenMark) // of an answer that is another request's, as in a test
+		v.costs.header = h
 		for i := range v.met {
 			v.met[i].said = unsaid
 		}
-		if v.countsAnswers() {
-			return needAnswer
-		}
-		return needEnd
+		return true, v.countsAnswers()
 	},
 	end: settleAll,
 }

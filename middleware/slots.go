@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -160,14 +161,14 @@ func (s *slots) leave(v *visit) {
 }
 
 // countSlots counts the request's slots as in progress.
-func countSlots(v *visit) (needs need) {
+func countSlots(v *visit, _ http.Header) (awaits, watches bool) {
 	for i := range v.limits {
 		if m := &v.met[i]; m.isSlot() && m.took() {
 			m.progress.requests.Add(1)
-			v.holds, needs = true, needEnd
+			v.holds, awaits = true, true
 		}
 	}
-	return needs
+	return awaits, false
 }
 
 // releaseSlots releases the request's slots.

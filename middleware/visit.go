@@ -43,8 +43,7 @@ type visit struct {
 	// Set if something awaits the end of the request: the visit is then the context of the request for the handlers.
 	context.Context                   // of the request as it came; nil: nothing awaits its end
 	handled         http.Request      // for the handlers, with the visit as its context
-	header          http.Header       // of the answer
-	needed          need              // the most that a part needs
+	watches         bool              // a part needs the status of the answer
 	holds           bool              // a slot, until the request ends
 	answered        response.Response // the answer, if it is watched
 	body            response.Body     // the request's body, watched with the answer
