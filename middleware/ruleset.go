@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/missing"
@@ -81,7 +82,9 @@ type notes struct {
 	keys missing.Detector // of clients; found by any request, also before a change of the rules
 
 	progress sync.Map // *progress of slots, by tier
-	lines    sync.Map // *line of Refusal.Paced, by tier
+
+	reserved, settled, unsettled atomic.Uint64 // units; see Reservations
+	lines                        sync.Map      // *line of Refusal.Paced, by tier
 
 	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
 	mu            sync.Mutex

@@ -39,7 +39,10 @@ var settling = feature{
 		delete(h, unseenMark) // of an answer that is another request's, as in a test
 		v.costs.header = h
 		for i := range v.met {
-			v.met[i].said = unsaid
+			m := &v.met[i]
+			if m.said = unsaid; m.isReservation() {
+				m.rule.notes.reserved.Add(uint64(m.units))
+			}
 		}
 		return true, v.countsAnswers()
 	},
@@ -90,7 +93,14 @@ func settleAll(v *visit, status int) int {
 	s.left = isGone(v.Context) || v.body.WasHeldBack(status) || status == http.StatusGatewayTimeout && hasTimeout(v.handled.Header)
 	var owed []limiter.Settlement
 	for i := range v.met {
-		owed = s.correct(owed, &v.met[i])
+		m := &v.met[i]
+		switch owed = s.correct(owed, m); {
+		case !m.isReservation():
+		case m.said != unsaid:
+			m.rule.notes.settled.Add(uint64(m.said))
+		default:
+			m.rule.notes.unsettled.Add(uint64(m.Cost))
+		}
 	}
 	s.mu.Unlock()
 	v.settle(owed)
@@ -126,6 +136,27 @@ func (s *costs) correct(owed []limiter.Settlement, m *met) []limiter.Settlement 
 
 // isSettled reports whether the end of the request may change the units that it took.
 func (m *met) isSettled() bool { return m.quota.Settles && m.took() }
+
+// isReservation reports whether m stands for its rule where Reservations are counted.
+func (m *met) isReservation() bool { return m.rule.Cost.settles && m.isFirst() && m.isSettled() }
+
+// Reservations are the units of a rule with [Reserve], in this process since its start: of requests that were admitted
+// (Reserved), of requests that were settled, as Settle says (Settled), and of requests that ended without that, and cost
+// what was reserved (Unsettled). A request that is settled later counts as Unsettled.
+type Reservations struct {
+	Rule                         string
+	Reserved, Settled, Unsettled uint64
+}
+
+// Reservations returns the Reservations of each rule with [Reserve], in the order of Rules.
+func (l *RateLimit) Reservations() (all []Reservations) {
+	for _, r := range l.rules.Load().all {
+		if r.Cost.settles && r.Mode != Deny {
+			all = append(all, Reservations{r.Name, r.notes.reserved.Load(), r.notes.settled.Load(), r.notes.unsettled.Load()})
+		}
+	}
+	return all
+}
 
 // settle settles what the request cost in the end.
 func (v *visit) settle(owed []limiter.Settlement) {

@@ -688,3 +688,27 @@ func TestAHandlerResetsTheKeyThatCountedItsRequest(t *testing.T) {
 	assert.Equal(t, int64(0), left(t, outer, "tokens", "header:X-Client:ann"), "the innermost is reset")
 	assert.ErrorIs(t, middleware.Reset(context.Background(), "tokens"), middleware.ErrNotApplied)
 }
+
+func TestReservationsSayWhatBecameOfThem(t *testing.T) {
+	rule := middleware.Rule{Name: "tokens", Key: keyfunc.Global, Limit: limiter.All(perHour(100), limiter.PerDay(50)), Cost: middleware.Reserve(func(*http.Request) int64 { return 60 })}
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "calls", Key: keyfunc.Global, Limit: plenty}}})
+	settles := true
+	handler := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, map[string]int64{"tokens": 60}, middleware.Reserved(r.Context()), "the most of its limits")
+		if settles {
+			assert.NoError(t, middleware.Settle(r.Context(), "tokens", 5))
+			assert.Empty(t, middleware.Reserved(r.Context()))
+		}
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), request())
+	assert.Equal(t, []middleware.Reservations{{Rule: "tokens", Reserved: 60, Settled: 5}}, l.Reservations())
+	settles = false
+	l2 := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "tokens", Key: keyfunc.Global, Limit: perHour(100), Cost: rule.Cost}}})
+	l2.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, map[string]int64{"tokens": 60}, middleware.Reserved(r.Context()))
+	})).ServeHTTP(httptest.NewRecorder(), request())
+	assert.Equal(t, []middleware.Reservations{{Rule: "tokens", Reserved: 60, Unsettled: 60}}, l2.Reservations())
+	require.NoError(t, l2.Reconfigure(middleware.Config{Rules: []middleware.Rule{rule}}))
+	assert.Equal(t, uint64(60), l2.Reservations()[0].Unsettled, "a reload forgets none")
+	assert.Empty(t, middleware.Reserved(t.Context()))
+}

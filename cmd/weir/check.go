@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/ask"
+	"github.com/weirgo/weir/cmd/weir/internal/gateway"
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
@@ -85,10 +87,26 @@ func check(s *session, flags *pflag.FlagSet) action {
 	tiers, keys := knowing(flags)
 	strict := flags.Bool("strict", false, "exit with 1 if a file has warnings too")
 	asked := flags.Bool("ask", false, "check for weir serve --ask: report what a proxy that asks does not say, or reads in another way")
+	serves := flags.Bool("serve", false, "check for weir serve --proxy: report what it would refuse with the same --user-header and --tier-header")
+	proxy := gateway.Options{Proxy: ":0=http://127.0.0.1", Paths: serving.PathsStrict, Timeout: time.Minute, ClientTimeout: time.Minute}
+	identityFlags(flags, &proxy)
 	return func(files []string) error {
 		o := options(*tiers, *keys)
+		var services []serving.Service
 		if *asked {
-			o.Lacks = ask.New("", serving.PathsStrict).Lacks
+			services = append(services, ask.New("", serving.PathsStrict))
+		}
+		if *serves {
+			service, err := gateway.New(proxy)
+			if err != nil {
+				return usageError{err}
+			}
+			services = append(services, service)
+		} else if proxy.UserHeader != "" || proxy.TierHeader != "" {
+			return usageError{errors.New("--user-header and --tier-header need --serve")}
+		}
+		if len(services) > 0 {
+			o.Lacks = lacks(services)
 		}
 		var reports []report
 		bad := false

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,11 +33,23 @@ func explain(s *session, flags *pflag.FlagSet) action {
 		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		return nil
 	})
+	body := flags.String("body", "", "a `file` with the body of the request, for rules that read it")
+	answered := flags.String("answer", "", "a `file` with the answer, which settles what rules reserve: the body alone, or all of it as curl -i writes it")
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
-	return func(files []string) error {
+	return func(files []string) (err error) {
 		if q.Path == "" {
 			return usageError{errors.New("name a --path")}
+		}
+		if *body != "" {
+			if q.Body, err = s.read(*body); err != nil {
+				return err
+			}
+		}
+		if *answered != "" {
+			if q.Answer, err = s.answer(*answered); err != nil {
+				return err
+			}
 		}
 		loaded, err := s.load(files[0], options(*tiers, *keys))
 		if err != nil {
@@ -53,6 +67,22 @@ func explain(s *session, flags *pflag.FlagSet) action {
 			}
 		})
 	}
+}
+
+// answer reads an answer from a file.
+func (s *session) answer(name string) (*http.Response, error) {
+	text, err := s.read(name)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(text, []byte("HTTP/")) {
+		return http.ReadResponse(bufio.NewReader(bytes.NewReader(text)), nil)
+	}
+	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(text))}
+	if object := bytes.TrimSpace(text); len(object) > 0 && object[0] != '{' {
+		answer.Header.Set("Content-Type", "text/event-stream")
+	}
+	return answer, nil
 }
 
 // writeSteps writes the steps of an explanation, each in a line.

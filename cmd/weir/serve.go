@@ -72,8 +72,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
 	flags.DurationVar(&f.gateway.ClientTimeout, "client-timeout", 10*time.Second, "how long a client whose request holds a slot of concurrency or overload may block one read of its body or one write of the answer")
 	flags.StringVar(&f.bodies, "body-memory", "256MiB", "how much `memory` all bodies may take that rules read: a request beyond it is answered 503")
-	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
-	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
+	identityFlags(flags, &f.gateway)
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, and of --rls with --rls-tls, in PEM; it is read again when it changes")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "a `file` with the key of --tls-cert, in PEM")
 	flags.BoolVar(&f.rlsTLS, "rls-tls", false, "speak TLS with --tls-cert on the address of --rls too")
@@ -91,6 +90,12 @@ func serve(s *session, flags *pflag.FlagSet) action {
 		}
 		return f.serve(args[0])
 	}
+}
+
+// identityFlags declares the flags of the fields that have a request's user and tier.
+func identityFlags(flags *pflag.FlagSet, o *gateway.Options) {
+	flags.StringVar(&o.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
+	flags.StringVar(&o.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
 }
 
 // environment sets flags that were not given from environment variables.
@@ -360,25 +365,30 @@ func (l *limits) reportDropped(ctx context.Context) {
 	}
 }
 
+// lacks returns the rules.Options.Lacks of these services.
+func lacks(services []serving.Service) func(*rules.Proxies, rules.Need) string {
+	return func(proxies *rules.Proxies, need rules.Need) string {
+		if need.Of == "unix_socket" {
+			return "is true, and weir serve listens on no unix socket"
+		}
+		if (need.Of == "user" || need.Of == "tier") && proxies.None() {
+			return "needs a " + need.Of + ", which a client must not set itself: name the proxies that may set it in proxies.trusted"
+		}
+		for _, service := range services {
+			if why := service.Lacks(proxies, need); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+}
+
 // watch makes the store and the limiter, and follows changes of the rules.
 func (f *serveFlags) watch(ctx context.Context, file string, services []serving.Service, l *limits) error {
 	o := rules.Options{
 		Config:   middleware.Config{Logger: l.Logger},
 		Overload: shed.FromRules,
-		Lacks: func(proxies *rules.Proxies, need rules.Need) string {
-			if need.Of == "unix_socket" {
-				return "is true, and weir serve listens on no unix socket"
-			}
-			if (need.Of == "user" || need.Of == "tier") && proxies.None() {
-				return "needs a " + need.Of + ", which a client must not set itself: name the proxies that may set it in proxies.trusted"
-			}
-			for _, service := range services {
-				if why := service.Lacks(proxies, need); why != "" {
-					return why
-				}
-			}
-			return ""
-		},
+		Lacks:    lacks(services),
 	}
 	client, err := f.store(ctx, l, &o) // nil: counters are in memory
 	if err != nil {

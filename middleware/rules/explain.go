@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -33,8 +35,12 @@ type Request struct {
 	User   string // as keyfunc.WithUser sets it
 	Header http.Header
 
-	// ContentLength is the length of the body; -1: unknown.
+	// ContentLength is the length of the body; -1: unknown. Zero: the length of Body.
 	ContentLength int64
+	Body          []byte
+
+	// Answer, if it is set, is the answer that settles what rules reserve. Its body is read.
+	Answer *http.Response
 
 	// ServeMux says that the router is an http.ServeMux: the route "/static/" matches all paths below
 	// it, and routes can have hosts.
@@ -62,6 +68,7 @@ type Step struct {
 	Key     string    `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
 	Limit   string    `json:"limit,omitempty"`     // as text; several limits are separated by commas
 	Cost    int64     `json:"cost,omitempty"`      // in units
+	Settled *int64    `json:"settled,omitempty"`   // what Request.Answer makes of the cost
 	Outage  string    `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
 	Shadow  bool      `json:"shadow,omitempty"`    // the rule is in shadow: it refuses nothing
 	Fields  []string  `json:"fields,omitempty"`    // the rule's other fields, such as counts: 401
@@ -99,6 +106,12 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if slices.Sort(tiers); q.Tier != "" && !slices.Contains(tiers, q.Tier) {
 		there := cmp.Or(strings.Join(slices.Compact(tiers), ", "), "none")
 		e.Notes = append(e.Notes, fmt.Sprintf("the file has no tier %q: there are %s", q.Tier, there))
+	}
+	var answer []byte
+	if q.Answer != nil {
+		if answer, err = io.ReadAll(q.Answer.Body); err != nil {
+			return Explanation{}, invalid.New("rules", "the answer cannot be read: %w", err)
+		}
 	}
 	step := func(s Step) { e.Steps = append(e.Steps, s) }
 	found := limits.Explain(request)
@@ -154,6 +167,10 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow,
 			Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
 		}
+		if settlement, ok := r.Settlement(s.Rule); ok && q.Answer != nil {
+			units := settlement.of(q.Answer, answer, s.Cost)
+			s.Settled = &units
+		}
 		s.Says = s.words()
 		step(s)
 	}
@@ -183,6 +200,9 @@ func (s *Step) words() string {
 	}
 	if s.Cost != 1 {
 		text += fmt.Sprintf(", at a cost of %d", s.Cost)
+	}
+	if s.Settled != nil {
+		text += fmt.Sprintf(", settled with %d", *s.Settled)
 	}
 	if s.Shadow {
 		text += ", in shadow: refuses nothing"
@@ -242,6 +262,9 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		Method: method, URL: &url.URL{Path: q.Path, RawQuery: strings.TrimPrefix(q.Query, "?")}, Host: q.Host, Header: http.Header{},
 		RemoteAddr: netip.AddrPortFrom(ip, 1024).String(), ContentLength: q.ContentLength,
 	}).WithContext(ctx)
+	if len(q.Body) > 0 {
+		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(q.Body)), cmp.Or(q.ContentLength, int64(len(q.Body)))
+	}
 	for name, values := range q.Header {
 		request.Header[http.CanonicalHeaderKey(name)] = values
 	}

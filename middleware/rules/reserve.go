@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -48,6 +49,21 @@ func (s *Settlement) Stated(answer *http.Response) (units int64, ok bool) {
 		return 0, true
 	}
 	return units, ok
+}
+
+// of returns what the request costs by its answer, whose body was read.
+func (s *Settlement) of(answer *http.Response, body []byte, reserved int64) (units int64) {
+	res := *answer
+	res.Header, res.Body = answer.Header.Clone(), io.NopCloser(bytes.NewReader(body))
+	if s.Header != "" {
+		if units, ok := s.Stated(&res); ok {
+			return units
+		}
+		return reserved
+	}
+	tokens.Watch(&res, tokens.Options{}, func(r tokens.Report) { units = r.Units(s.Weights, reserved) })
+	_, _ = io.Copy(io.Discard, res.Body)
+	return units
 }
 
 // WithMax returns the JSON body of a request, with s.MaxTokens as its s.Max if the request has no maximum.

@@ -289,3 +289,16 @@ func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {
 		assert.Empty(t, d.places(rows))
 	})
 }
+
+func TestRowsSayHowManyUnitsWereReserved(t *testing.T) {
+	l := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
+		{Name: "tokens", Key: keyfunc.Global, Limit: limiter.PerHour(100), Cost: middleware.Reserve(func(*http.Request) int64 { return 30 })},
+	}}))
+	d := newDashboard(t, Options{Authorize: func(*http.Request) bool { return true }})
+	d.Add(l)
+	rows, _ := d.rows(failover.Stats{})
+	assert.Empty(t, d.units(rows))
+	l.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, [][4]uint64{{1, 30, 0, 30}}, d.units(rows))
+}

@@ -25,6 +25,7 @@ type state struct {
 	History [][]uint32   `json:"history"`          // of each outcome, by the second
 	Series  []seriesView `json:"series"`           // of rows with requests
 	Places  [][3]int     `json:"places,omitempty"` // a row's number, requests in progress, and that wait
+	Units   [][4]uint64  `json:"units,omitempty"`  // a row's number, units reserved, settled, unsettled
 
 	Verdict  verdict       `json:"verdict"`
 	Store    storeView     `json:"store"`
@@ -191,7 +192,7 @@ func (d *Dashboard) count(s *state, health failover.Stats) {
 			s.Series = append(s.Series, seriesView{i, known.asked.seconds(s.Second, span), known.refused.seconds(s.Second, span)})
 		}
 	}
-	s.Places = d.places(s.Rows)
+	s.Places, s.Units = d.places(s.Rows), d.units(s.Rows)
 	s.Store = d.lookAtStore(s.Second, health)
 	s.Overload = d.lookAtOverload()
 }
@@ -209,6 +210,18 @@ func (d *Dashboard) places(rows []row) (places [][3]int) {
 		}
 	}
 	return places
+}
+
+// units returns the units of the first row of each rule that reserves some.
+func (d *Dashboard) units(rows []row) (units [][4]uint64) {
+	for _, l := range d.all() {
+		for _, u := range l.Reservations() {
+			if i := slices.IndexFunc(rows, func(r row) bool { return r.Rule == u.Rule }); i >= 0 && u.Reserved > 0 {
+				units = append(units, [4]uint64{uint64(i), u.Reserved, u.Settled, u.Unsettled})
+			}
+		}
+	}
+	return units
 }
 
 // lookAtStore returns the state of the store. The counts are locked.

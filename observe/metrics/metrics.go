@@ -249,7 +249,7 @@ func (t *Table) Follow(w Watcher) {
 }
 
 // FollowLimiter adds metrics of l: how many requests are in progress and how many wait, for rules with
-// AtOnce; and its overload limit, if l is the first with a [shed.Limiter]. Call it for each limiter. It panics
+// AtOnce; the units of rules with Reserve; and its overload limit, if l is the first with a [shed.Limiter]. Call it for each limiter. It panics
 // on nil.
 func (t *Table) FollowLimiter(l *middleware.RateLimit) {
 	if l == nil {
@@ -294,6 +294,24 @@ func (t *Table) inProgress() (all []middleware.InProgress) {
 				all[i].Waiting += of.Waiting
 			case len(all) < t.rules.most:
 				at[n] = len(all)
+				all = append(all, of)
+			}
+		}
+	}
+	return all
+}
+
+// reservations returns the units of rules that reserve, of all followed limiters. Rules of one name are added up.
+func (t *Table) reservations() (all []middleware.Reservations) {
+	for _, l := range t.limiters() {
+		for _, of := range l.Reservations() {
+			i := slices.IndexFunc(all, func(known middleware.Reservations) bool { return known.Rule == of.Rule })
+			switch {
+			case i >= 0:
+				all[i].Reserved += of.Reserved
+				all[i].Settled += of.Settled
+				all[i].Unsettled += of.Unsettled
+			case len(all) < t.rules.most:
 				all = append(all, of)
 			}
 		}

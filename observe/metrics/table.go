@@ -57,6 +57,10 @@ var (
 	inQueue = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
 		"Requests of all keys that wait in this process for a slot.", true, false, []string{"rule", "tier"}}
 
+	units = Metric{"rate_limit_units_total", "rate_limit.units", "{unit}",
+		"Units of a rule that reserves: reserved, settled as what requests really cost, or unsettled: of requests that ended and cost what was reserved.",
+		false, false, []string{"rule", "state"}}
+
 	overloadLimit = Metric{"rate_limit_overload_limit", "rate_limit.overload.limit", "{request}",
 		"How many requests may be in flight.", true, false, []string{"route"}}
 	overloadInFlight = Metric{"rate_limit_overload_in_flight", "rate_limit.overload.in_flight", "{request}",
@@ -90,7 +94,7 @@ var (
 
 	all = []*Metric{
 		&requests, &exceeded, &outcomes, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
-		&bytes, &evicted, &overflowed, &inProgress, &inQueue,
+		&bytes, &evicted, &overflowed, &inProgress, &inQueue, &units,
 		&overloadLimit, &overloadInFlight, &overloadWaiting, &overloadRequests,
 		&paceAttempts, &paceRetries, &paceCooldown, &paceWaiting,
 		&reloads, &reloadOK, &banned, &stale, &topRefused,
@@ -131,6 +135,11 @@ func (t *Table) Read(emit Emit) {
 	for _, p := range t.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&inQueue, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
+	}
+	for _, r := range t.reservations() {
+		emit(&units, float64(r.Reserved), r.Rule, "reserved")
+		emit(&units, float64(r.Settled), r.Rule, "settled")
+		emit(&units, float64(r.Unsettled), r.Rule, "unsettled")
 	}
 	if l := t.overload(); l != nil {
 		readOverload(emit, l.Stats())

@@ -222,3 +222,23 @@ func TestWhatIsInProgressAndWaitsIsShown(t *testing.T) {
 		assert.Equal(t, 3.0, now[`rate_limit_requests_total{decision="allowed",rule="exports",tier=""}`])
 	})
 }
+
+func TestUnitsOfARuleThatReserves(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "tokens", Key: keyfunc.Global, Limit: limiter.PerHour(100), Cost: middleware.Reserve(func(*http.Request) int64 { return 30 })},
+	}}))
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{}))
+	metrics.FollowLimiter(limits)
+	handler := limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/settled" {
+			assert.NoError(t, middleware.Settle(r.Context(), "tokens", 4))
+		}
+	}))
+	for _, path := range []string{"/settled", "/"} {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+	}
+	now := samples(t, metrics)
+	assert.Equal(t, 60.0, now[`rate_limit_units_total{rule="tokens",state="reserved"}`])
+	assert.Equal(t, 4.0, now[`rate_limit_units_total{rule="tokens",state="settled"}`])
+	assert.Equal(t, 30.0, now[`rate_limit_units_total{rule="tokens",state="unsettled"}`])
+}

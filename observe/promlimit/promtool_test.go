@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,10 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
 	placing := middleware.Must(middleware.New(middleware.Config{
 		Overload: shed.Must(shed.New(shed.Options{})),
-		Rules:    []middleware.Rule{{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1)}},
+		Rules: []middleware.Rule{
+			{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1)},
+			{Name: "tokens", Key: keyfunc.Global, Limit: limiter.PerHour(9), Cost: middleware.Reserve(func(*http.Request) int64 { return 2 })},
+		},
 	}))
 	inMemory.FollowLimiter(placing)
 	return []named{{inRedis, "redis"}, {inMemory, "memory"}}

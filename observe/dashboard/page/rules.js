@@ -64,12 +64,15 @@ $("find").addEventListener("input", filter);
 function updateRows() {
   say($("rows-span"), span < longest ? "since the start" : "last 5 min");
   const places = new Map((last.places || []).map(([row, taken, waiting]) => [row, [taken, waiting]]));
+  const units = new Map((last.units || []).map(([row, ...counts]) => [row, counts.map((n) => whole.format(n))]));
   lines.forEach((l) => {
     if (l.row) {
+      const [reserved, settled, unsettled] = units.get(l.index) || [];
       const [taken, waiting] = places.get(l.index) || [0, 0];
       l.outage.className = "outage " + (l.row.shadow ? "" : l.row.onOutage || "");
       say(l.outage, last.outage ? "Now: " + l.row.outage : "");
-      say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
+      say(l.now, (taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "")
+        + (reserved ? "; units reserved " + reserved + ", settled " + settled + ", unsettled " + unsettled : ""));
     }
     l.button.setAttribute("aria-pressed", l.id === selected);
     if (l.item.hidden) return;
