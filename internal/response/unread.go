@@ -14,6 +14,7 @@ const (
 	heldPatience  = time.Second      // before the answer
 	drainPatience = 2 * time.Second  // for each drainStep after the answer
 	drainStep     = 32 << 10         // bytes
+	drainBuffer   = 1 << 10          // of each body, while its client sends nothing
 	mostPatience  = 30 * time.Second // for a whole body
 	mostDrained   = 64 << 20         // bytes of it
 	mostDrains    = 1024             // bodies at a time, in the process
@@ -78,6 +79,7 @@ func flush(rc *http.ResponseController) {
 
 // reachesEnd reads a body to its end, but not longer than until, and reports whether it has reached the end.
 func reachesEnd(rc *http.ResponseController, body io.Reader, until time.Time) bool {
+	buffer := make([]byte, drainBuffer)
 	for range mostDrained / drainStep {
 		step := time.Now().Add(drainPatience)
 		if step.After(until) {
@@ -86,8 +88,11 @@ func reachesEnd(rc *http.ResponseController, body io.Reader, until time.Time) bo
 		if rc.SetReadDeadline(step) != nil {
 			return false
 		}
-		if _, err := io.CopyN(io.Discard, body, drainStep); err != nil {
-			return errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose)
+		for read := 0; read < drainStep; {
+			n, err := body.Read(buffer)
+			if read += n; err != nil {
+				return errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose)
+			}
 		}
 	}
 	return false
