@@ -77,6 +77,7 @@ const (
 	ByStore  Counter = iota + 1 // decided by the store
 	ByShare                     // decided by this process, from its share of the limit ([FailLocal])
 	ByNobody                    // decided by nobody: admitted uncounted ([FailOpen])
+	ByMemory                    // refused by this process, which remembers that the store refused the key
 )
 
 // Counted reports whether the units were counted. They were not if the server is down and the rule is

@@ -15,7 +15,7 @@ func (s *Store) ask(
 ) (causes []error, _ error) {
 	of := func(i int) *limiter.Charge { return &charges[i] }
 	causes, err := s.call(ctx, len(charges), of, func(ctx context.Context) error { return do(ctx, charges) })
-	if err == nil && s.ailing.Load() {
+	if err == nil && s.ailing.Load() && len(charges) > 0 && charges[0].Decision.Receipt.By != limiter.ByMemory {
 		s.count(time.Time{}, len(charges), of, nil)
 	}
 	if err == nil && s.debts.count.Load() != 0 {

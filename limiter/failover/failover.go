@@ -118,6 +118,8 @@ type Store struct {
 //	                 them, and the store on the other charges. Without it the error is about all
 //	OfOneKey() bool  the store could not decide on a charge's key, so no server counts as failed
 //
+// A refusal whose Receipt.By is [limiter.ByMemory] is no answer of a server, and ends no row of failures.
+//
 // Of events that this process counted in an outage, inner gets a settlement whose Receipt.By is
 // [limiter.ByShare]. A store that settles later must wait until its server has charged such a
 // settlement, and return an error if it may not have.
@@ -196,7 +198,9 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
+	isLocal := func(c limiter.Settlement) bool {
+		return c.Decision.Receipt.By == limiter.ByShare || c.Decision.Receipt.By == limiter.ByNobody
+	}
 	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
 		return s.settleInner(ctx, settlements)
 	}

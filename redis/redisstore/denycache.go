@@ -22,7 +22,6 @@ type denyCache struct {
 	clock   func() time.Duration // monotonic
 	size    atomic.Int64         // keys
 	changes atomic.Uint64        // units given back, and resets
-	doubted atomic.Int64         // when Redis last did not decide, on the clock
 	shards  [64]denyShard
 }
 
@@ -39,19 +38,9 @@ func (m *denyCache) asking() asking {
 	return asking{m.clock(), m.changes.Load()}
 }
 
-// spanOf returns how long a refusal is remembered. Other processes release slots at any time, so while
-// somebody waits, the process asks for them again ([slots.ask]).
-func spanOf(q *limiter.Quota) time.Duration {
-	if q.InFlight() {
-		return slotSpan
-	}
-	return memorySpan
-}
-
 const (
-	memorySpan    = time.Second
-	slotSpan      = askRarely + 2*askEvery
-	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
+	memorySpan    = time.Second // of slots, less: while somebody waits, the process asks for them again ([slots.ask])
+	memoryOfShard = 256         // keys; 16,384 in all, of some 250 bytes each
 )
 
 type denyShard struct {
@@ -94,15 +83,7 @@ func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, boo
 	shard.mu.Lock()
 	s, ok := shard.known[key]
 	shard.mu.Unlock()
-	return s, ok && s.quota == c.Quota && now-s.heard < spanOf(c.Quota) && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
-}
-
-// doubt is called when Redis does not decide. Earlier entries are not used any more: package
-// failover would take them for a sign of life.
-func (m *denyCache) doubt() {
-	if m != nil {
-		m.doubted.Store(int64(m.clock()))
-	}
+	return s, ok && s.quota == c.Quota && now-s.heard < memorySpan && s.answers(c, now)
 }
 
 // answers reports whether s can decide on c. An entry of one decides on a cost of 1 without a Within, until
@@ -170,6 +151,7 @@ func (m *denyCache) decide(charges []limiter.Charge) bool {
 			return false
 		}
 		c.Decision = s.decide(c, now)
+		c.Decision.Receipt.By = limiter.ByMemory // package failover takes it for no sign of life
 		refused = refused || !c.Decision.Allowed && !c.Optional
 	}
 	return refused

@@ -412,7 +412,7 @@ func (h *slots) ask() {
 // heard takes in what Redis says of keys that are watched.
 func (h *slots) heard(c *call) {
 	if c.err != nil || c.foreign() != nil {
-		return // what is remembered of them ends
+		return // what is remembered of them ends, if this goes on
 	}
 	c.reply.decide(c.charges, false)
 	for i := range c.charges {

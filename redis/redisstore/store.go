@@ -379,7 +379,6 @@ func (s *store) check(ctx context.Context, c *call, isAnswered bool) error {
 		s.warn(foreign)
 		return foreign
 	}
-	s.denied.doubt()
 	err = s.transport.Failed("redisstore", err, s.timeout)
 	if charges != nil {
 		return &partError{err, charges}
@@ -551,11 +550,7 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.strict.TryWrite(ctx, probeLife, names...)
 	})
-	if err != nil {
-		s.denied.doubt() // the refusal that came before is no sign of life
-		return s.transport.Failed("redisstore", err, s.timeout)
-	}
-	return nil
+	return s.transport.Failed("redisstore", err, s.timeout)
 }
 
 // probeLife is how long what TryWrite wrote is there.
