@@ -1,8 +1,10 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -29,6 +31,7 @@ type slots struct {
 	renewal *time.Timer // runs tend, unless there is nothing to do
 	poll    *time.Timer // runs ask, unless nobody waits
 	closed  bool        // then nothing is renewed
+	refused bool        // Redis refused the latest removal
 }
 
 // A holding is the slots of one key.
@@ -52,6 +55,7 @@ type tokens struct {
 	until    time.Time // by then they have expired
 	repeated bool      // what adds them may come late, so one removal is not enough
 	heard    bool      // Redis has confirmed a removal
+	failed   bool      // the latest removal got no answer, or an error
 }
 
 const (
@@ -208,17 +212,29 @@ func (h *slots) removeOf(of *holding, t *tokens) {
 
 // sendRemoval sends a removal with the next batch, or alone after a moment. h is locked.
 func (h *slots) sendRemoval(of *holding, t *tokens) {
-	t.sent = time.Now()
-	h.send(of, release, []*tokens{t}, func(heard bool) {
-		t.heard = t.heard || heard
+	t.sent, t.failed = time.Now(), false
+	h.send(of, release, []*tokens{t}, func(err error) {
+		heard := err == nil
+		t.heard, t.failed = t.heard || heard, !heard
+		h.report(err)
 		if heard && !t.repeated {
 			of.gone = slices.DeleteFunc(of.gone, func(other *tokens) bool { return other == t })
 		}
 	})
 }
 
+// report logs the first removal that Redis refuses, and the first after one that it did not. h is locked.
+func (h *slots) report(err error) {
+	refused := err != nil && wire.IsAnswer(err)
+	if refused && !h.refused {
+		cmp.Or(h.s.log, slog.Default()).Warn("weir: Redis refuses to release slots; it is asked again, until they expire",
+			"code", "weir-not-returned", "error", h.s.transport.Failed("redisstore", err, h.s.timeout))
+	}
+	h.refused = refused || h.refused && err != nil
+}
+
 // send sends a call about tokens for which no caller waits. h is locked, also when ended is called.
-func (h *slots) send(of *holding, op op, all []*tokens, ended func(heard bool)) {
+func (h *slots) send(of *holding, op op, all []*tokens, ended func(err error)) {
 	c := newCall(op)
 	c.tag = of.tag
 	for _, t := range all {
@@ -227,7 +243,7 @@ func (h *slots) send(of *holding, op op, all []*tokens, ended func(heard bool)) 
 	c.ended = func(c *call) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		ended(c.err == nil)
+		ended(c.err)
 	}
 	h.s.pipe(c.tag).linger(c)
 }
@@ -244,7 +260,7 @@ func (h *slots) correct(c *limiter.Charge) {
 		h.token += t.n
 		of := h.holding(name, tag, c.Quota)
 		of.tokens = append(of.tokens, t)
-		h.send(of, renew, []*tokens{t}, func(bool) {})
+		h.send(of, renew, []*tokens{t}, func(error) {})
 		return
 	}
 	of := h.byName[name]
@@ -279,11 +295,10 @@ func (h *slots) tend() {
 	room := maxBatch // keys at once
 	for name, of := range h.byName {
 		of.gone = slices.DeleteFunc(of.gone, func(t *tokens) bool {
-			late := now.Sub(t.sent) >= h.renewEvery()
 			if now.After(t.until) {
 				return true
 			}
-			if late {
+			if t.failed && !t.heard || now.Sub(t.sent) >= h.renewEvery() {
 				h.sendRemoval(of, t)
 			}
 			return false
@@ -299,8 +314,8 @@ func (h *slots) tend() {
 		room--
 		of.asked = now
 		for part := range slices.Chunk(of.tokens, maxBatch) {
-			h.send(of, renew, part, func(heard bool) {
-				if heard && of.asked == now {
+			h.send(of, renew, part, func(err error) {
+				if err == nil && of.asked == now {
 					of.renewed, of.asked = now, time.Time{}
 				}
 			})
