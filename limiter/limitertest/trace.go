@@ -323,6 +323,7 @@ func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 			c.Cost = 0
 		}
 		alone := t.decide(c)[0]
+		alone.Receipt.By = d.Receipt.By // one of them may be remembered
 		t.want(!refused && d.Allowed || d == alone, c, d, "charge %d of a batch that was not taken: want %+v, as alone", i+1, alone)
 		t.note(charges[i], d, fields[i])
 	}

@@ -25,9 +25,9 @@ type batch struct {
 	ended    chan struct{} // closed when it has no more time
 }
 
-func newBatch(calls []*call, timeout time.Duration) *batch {
+func newBatch(calls []*call, life time.Duration) *batch {
 	start := time.Now()
-	b := &batch{calls: calls, start: start, deadline: start.Add(unawaited * timeout), ended: make(chan struct{})}
+	b := &batch{calls: calls, start: start, deadline: start.Add(life), ended: make(chan struct{})}
 	for _, c := range calls {
 		if c.ended == nil {
 			b.awaited++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +14,8 @@ import (
 // wait for most of one.
 //
 // A caller waits by its own clock, at most for the timeout. Until there was a first answer it may wait longer,
-// because a connection is being made, unless the server refuses that. A batch goes on when its callers have left:
+// because a connection is being made, unless the server refuses that; all pipes of a store together wait a second
+// longer, once. A batch goes on when its callers have left:
 // its connection may be made yet, or its reply come, and a new connection would wait for the same server. But it no
 // longer holds up others, and after twenty timeouts it gives up its place.
 //
@@ -45,6 +47,7 @@ type config struct {
 	parallel int           // batches in flight that callers wait for, where a round trip is long
 	timeout  time.Duration // of a call
 	first    time.Duration // of a call before the first answer, if the server does not refuse
+	waited   *atomic.Int64 // of first, in vain, by all pipes of the store
 	reach    func() error  // returns why the server cannot be reached
 	long     time.Duration // longTrip, but in tests
 }
@@ -88,10 +91,13 @@ func newPipe(c config, send sendFunc) *pipe {
 // patience is how long a caller waits. The pipe is locked.
 func (p *pipe) patience() time.Duration {
 	if p.trip == 0 && !p.refused {
-		return max(p.timeout, p.first)
+		return max(p.timeout, p.first-time.Duration(p.waited.Load()))
 	}
 	return p.timeout
 }
+
+// life is how long a batch has a place. The pipe is locked.
+func (p *pipe) life() time.Duration { return max(p.patience(), unawaited*p.timeout) }
 
 // measure takes note of how long a round trip took. A shorter round trip than before is nearer to what the
 // network takes. A longer one waited for work or a connection, unless many are as long. The pipe is locked.
@@ -189,7 +195,7 @@ func (p *pipe) startNext(me *call) *batch {
 	if calls == nil {
 		return nil
 	}
-	b := newBatch(calls, p.timeout)
+	b := newBatch(calls, p.life())
 	p.started = b.start
 	p.inFlight = append(p.inFlight, b)
 	b.settled(func(name string) { p.settling[name] = struct{}{} })
@@ -344,9 +350,12 @@ func (p *pipe) expire(now time.Time) (gone []*call) {
 		}
 		if age >= patience && !b.isLeft {
 			b.isLeft = true
+			if p.trip == 0 {
+				p.waited.Add(int64(age))
+			}
 			b.settled(func(name string) { delete(p.settling, name) })
 		}
-		isOver := age >= unawaited*p.timeout
+		isOver := age >= p.life()
 		if isOver || b.isLed && b.isLeft {
 			b.end()
 		}

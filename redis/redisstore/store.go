@@ -88,7 +88,7 @@ func newStore(of *shared, timeout time.Duration) *store {
 	s.slots = newSlots(s)
 	c := config{
 		idle: of.transport.HasIdle, most: maxBatch, timeout: timeout, long: longTrip,
-		first: min(connecting, of.transport.DialTimeout()),
+		first: min(connecting, of.transport.DialTimeout()), waited: new(atomic.Int64),
 	}
 	s.pipes = make([]*pipe, 1)
 	switch client := of.transport.Client.(type) {
