@@ -79,7 +79,7 @@ func Classify(key string) (text string, class Class) {
 // isClaimed reports whether the key's kind says that any client can send it.
 func isClaimed(key string) bool {
 	return strings.HasPrefix(key, headerTag) || strings.HasPrefix(key, cookieTag) || strings.HasPrefix(key, queryTag) ||
-		strings.HasPrefix(key, pathTag) || strings.HasPrefix(key, bodyTag) || strings.HasPrefix(key, paramTag)
+		strings.HasPrefix(key, pathTag) || strings.HasPrefix(key, bodyTag) || strings.HasPrefix(key, formTag) || strings.HasPrefix(key, paramTag)
 }
 
 // Mark returns text with the prefix that marks a key as one of the class.

@@ -190,7 +190,7 @@ func ExampleFormField() {
 		fmt.Println(account(r))
 	}
 	// Output:
-	// body:account:jane <nil>
+	// form:account:jane <nil>
 	//  keyfunc: the request has a form in which programs find different fields account
 	//  keyfunc: the request carries no such key
 }

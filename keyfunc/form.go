@@ -2,6 +2,7 @@ package keyfunc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"mime"
 	"mime/multipart"
@@ -13,14 +14,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weirgo/weir/internal/reading"
 	"github.com/weirgo/weir/internal/route"
 )
 
-// FormField is the value of a field of the form in the request's body: "body:account:jane" for
+// FormField is the value of a field of the form in the request's body: "form:account:jane" for
 // FormField("account", 4096) and the body account=jane&password=…. It reads the types
 // application/x-www-form-urlencoded and multipart/form-data, as r.FormValue does, and puts the body back,
-// for the handler to read. A field has the same key in a form as in JSON ([JSONField]), and the same
-// notes apply: any client can name another client's account, and the value is as the client spells it.
+// for the handler to read. The notes of [JSONField] apply: any client can name another client's account,
+// and the value is as the client spells it.
 // For sign-in, package middleware/signin uses it safely.
 //
 // If two readers could find different values, the error is [ErrAmbiguous]: the field stands twice, in the
@@ -36,13 +38,30 @@ import (
 // FormField panics if name is empty, or has a space, a character outside ASCII or one of : & = # + % ; " in
 // it, or if maxBytes is not from 1 to 10 MiB. Set maxBytes at least as high as the largest body that the handler accepts.
 func FormField(name string, maxBytes int) Func {
+	f, err := newFormField(name, maxBytes, errLongBody)
+	if err != nil {
+		panic("keyfunc: FormField: " + err.Error())
+	}
+	return f
+}
+
+// newForm is the key form:NAME.
+func newForm(name string) (Func, error) {
+	f, err := newFormField(name, reading.MostJSON, errTooLarge)
+	if err != nil {
+		return nil, fmt.Errorf("keyfunc: %w", err)
+	}
+	return f, nil
+}
+
+func newFormField(name string, maxBytes int, errLong error) (Func, error) {
 	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`:&=#+%;"`, c) }) {
-		panic(fmt.Sprintf("keyfunc: FormField(%q): it is not the name of a field", name))
+		return nil, fmt.Errorf("%.64q is not the name of a field of a form", name)
 	}
 	if maxBytes < 1 || maxBytes > mostBody {
-		panic(fmt.Sprintf("keyfunc: FormField(%q): maxBytes is %d bytes: it must be from 1 to %d", name, maxBytes, mostBody))
+		return nil, fmt.Errorf("maxBytes is %d bytes for the field %s: it must be from 1 to %d", maxBytes, name, mostBody)
 	}
-	prefix := bodyTag + name + ":"
+	prefix := formTag + name + ":"
 	var errUnclear error = ambiguous("a form in which programs find different fields " + name)
 	return func(r *http.Request) (string, error) {
 		if r.URL != nil {
@@ -57,6 +76,8 @@ func FormField(name string, maxBytes int) Func {
 		}
 		body, err := Body(r, maxBytes)
 		switch {
+		case errors.Is(err, errLongBody):
+			return "", errLong
 		case err != nil:
 			return "", err
 		case len(body) == 0:
@@ -89,7 +110,7 @@ func FormField(name string, maxBytes int) Func {
 			return "", errEncoded
 		}
 		return prefix + value, nil
-	}
+	}, nil
 }
 
 // formMethods are the methods of which net/http reads all forms.

@@ -101,7 +101,7 @@ func TestAFieldOfAFormIsAKey(t *testing.T) {
 			assert.NotContains(t, fmt.Sprint(err), "jane")
 		default:
 			assert.NoError(t, err, "%s: %q", c.kind, c.body)
-			assert.Equal(t, "body:account:"+c.want, key, c.body)
+			assert.Equal(t, "form:account:"+c.want, key, c.body)
 			assert.Equal(t, c.want, r.FormValue("account"), "what the handler finds afterwards")
 			continue
 		}
@@ -154,16 +154,28 @@ func TestAFormThatGoWritesHasAKey(t *testing.T) {
 	require.NoError(t, w.Close())
 	r := form(w.FormDataContentType(), body.String())
 	if key, err := keyfunc.FormField("account", 4096)(r); assert.NoError(t, err) {
-		assert.Equal(t, "body:account:jané", key)
+		assert.Equal(t, "form:account:jané", key)
 	}
 }
 
-func TestFormAndJSONShareAKey(t *testing.T) {
+func TestAFormOrJSONHasAKey(t *testing.T) {
 	either := keyfunc.First(keyfunc.JSONField("account", 256), keyfunc.FormField("account", 256))
 	assert.Equal(t, "body:account:jane", keyOf(t, either, form("application/json", `{"account":"jane"}`)))
-	assert.Equal(t, "body:account:jane", keyOf(t, either, form(urlencoded, "account=jane")))
-	assert.Equal(t, "body:account:jane", keyOf(t, either, form(inParts, parts(accountPart, "jane"))))
+	assert.Equal(t, "form:account:jane", keyOf(t, either, form(urlencoded, "account=jane")))
+	assert.Equal(t, "form:account:jane", keyOf(t, either, form(inParts, parts(accountPart, "jane"))))
 	assertClass(t, keyfunc.Claimed, form(urlencoded, "account=jane"), either)
+}
+
+func TestAFormsFieldIsAKeyOfAFile(t *testing.T) {
+	f, err := keyfunc.Parse("form:account", nil)
+	require.NoError(t, err)
+	key := keyOf(t, f, form(urlencoded, "account=jane:1"))
+	kind, source, value := keyfunc.KindOf(key)
+	assert.Equal(t, []string{"form", "form:account", "jane:1"}, []string{kind, source, value})
+	_, err = f(form(urlencoded, "account=jane&x="+strings.Repeat("x", 8<<20)))
+	assert.ErrorContains(t, err, "too long to read its fields")
+	_, err = keyfunc.Parse("form:a&b", nil)
+	assert.ErrorContains(t, err, "is of kind form and has a wrong name")
 }
 
 func TestWrongFormFieldsPanic(t *testing.T) {
@@ -201,7 +213,7 @@ func FuzzTheFormFieldIsWhatTheHandlerFinds(f *testing.F) {
 			require.Empty(t, found)
 			return
 		}
-		require.Equal(t, counted, "body:account:"+found)
+		require.Equal(t, counted, "form:account:"+found)
 		require.Equal(t, found, r.PostFormValue("account"))
 		require.Equal(t, []string{found}, r.Form["account"])
 		if r.MultipartForm != nil {

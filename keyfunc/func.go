@@ -45,6 +45,7 @@ const (
 	pathTag        = "path:"
 	queryTag       = "query:"
 	bodyTag        = "body:"
+	formTag        = "form:"
 	joinTag        = "join:"
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"

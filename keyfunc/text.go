@@ -21,6 +21,7 @@ import (
 //	query:tenant      [Query] of that parameter
 //	param:Account     [ToolParam] of that argument
 //	json:model        [JSONField] of that field or path, in a body of up to 8 MiB; a longer one is answered 413
+//	form:account      [FormField] of that field, in a body of up to 8 MiB; a longer one is answered 413
 //	user|ip           the first of these that the request has, as [First]
 //
 // named has functions of your own by their names in the text: letters, digits, - and _. They take
@@ -61,6 +62,7 @@ var keysOf = map[string]func(name string) (Func, error){
 	"query":  newQuery,
 	"param":  newToolParam,
 	"json":   newJSON,
+	"form":   newForm,
 }
 
 func parseOne(text string, named map[string]Func, opts []IPOption) (Func, error) {
@@ -117,7 +119,7 @@ func KindOf(text string) (kind, source, value string) {
 		return "", "", text
 	}
 	switch kind + ":" {
-	case headerTag, cookieTag, pathTag, queryTag, paramTag:
+	case headerTag, cookieTag, pathTag, queryTag, paramTag, formTag:
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
 	case bodyTag:

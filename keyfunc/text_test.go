@@ -65,7 +65,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, ip/24/48, json:NAME, method, param:NAME, path:NAME, query:NAME, route, tenant, tool, user`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, form:NAME, global, header:NAME, host, ip, ip/24/48, json:NAME, method, param:NAME, path:NAME, query:NAME, route, tenant, tool, user`,
 		"IP":          "is not one of",
 		"user|":       "keyfunc: choice 2 of the key is not one of",
 		"user||ip":    "choice 2 of the key is not one of",

@@ -89,7 +89,7 @@ func leftOut(log *weblog) (notes []string, err error) {
 		where := "say where with --map " + need + "=PLACE, or "
 		if need == "route" {
 			where = "say with --route PATTERN which the service has, or "
-		} else if strings.HasPrefix(need, "json:") {
+		} else if strings.HasPrefix(need, "json:") || strings.HasPrefix(need, "form:") {
 			where = "" // no log has bodies
 		}
 		errs = append(errs, fmt.Errorf("%s: the log does not have %s: %sleave such rules out with --partial", names, need, where))

@@ -203,6 +203,10 @@ func request(kind, name, value string) *http.Request {
 		r.URL = &url.URL{Path: "/", RawQuery: url.Values{name: {value}}.Encode()}
 	case "path":
 		r.Pattern, r.URL = "/{"+name+"...}", &url.URL{Path: "/" + value}
+	case "form":
+		r.Method = http.MethodPost
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Body = io.NopCloser(strings.NewReader(url.Values{name: {value}}.Encode()))
 	case "body":
 		text, _ := json.Marshal(value)
 		for _, field := range slices.Backward(strings.Split(name, ".")) {

@@ -41,7 +41,7 @@ func TestABanOnANetworkHasANote(t *testing.T) {
 }
 
 func TestABanOnAKeyThatAnyClientCanSendHasANote(t *testing.T) {
-	for _, key := range []string{"header:X-Tenant:acme", "cookie:session:8f3a", "query:tenant:acme", "path:id:42", "body:account:jane"} {
+	for _, key := range []string{"header:X-Tenant:acme", "cookie:session:8f3a", "query:tenant:acme", "path:id:42", "body:account:jane", "form:account:jane"} {
 		assert.Contains(t, operate.BanNote("user:42", key), "locks out its owner", key)
 	}
 	assert.Empty(t, operate.BanNote("user:42", "apikey:k", "bearer:t"))

@@ -93,3 +93,29 @@ endpoints:
 	login(`{"other":"jane"}`, 400)
 	login(`not JSON`, 400)
 }
+
+// A file has the key itself, and its lists and overrides know single values of it.
+func TestAKeyIsAFieldOfAForm(t *testing.T) {
+	r := parse(t, `version: 1
+allow: {keys: ["form:account:demo"]}
+ban: {keys: ["form:account:mallory"]}
+endpoints:
+  "POST /login": {limit: 2/h sliding_log, key: "form:account", no_key: bad_request, overrides: {"form:account:jane": 3/h sliding_log}}
+`, rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}})
+	l := middleware.Must(middleware.New(r.Config()))
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /login", func(http.ResponseWriter, *http.Request) {})
+	for account, want := range map[string][]int{
+		"ann": {200, 200, 429}, "jane": {200, 200, 200, 429}, "demo": {200, 200, 200, 200}, "mallory": {403}, "": {400}, "a&account=b": {400},
+	} {
+		for i, status := range want {
+			request := httptest.NewRequest("POST", "/login", strings.NewReader("account="+account))
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := httptest.NewRecorder()
+			l.Handler(mux).ServeHTTP(w, request)
+			assert.Equal(t, status, w.Code, "%s, %d", account, i)
+		}
+	}
+	_, err := rules.Parse([]byte("version: 1\nglobal: {limit: 2/h, key: \"form:a&b\"}\n"), rules.Options{})
+	assert.ErrorContains(t, err, "is of kind form and has a wrong name")
+}

@@ -163,7 +163,7 @@ func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
 
 // keySamples are keys of each kind as they are spelled.
 var keySamples = map[string]string{
-	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42", "query": "query:tenant:acme", "param": "param:Account:acme", "body": "body:model:small",
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42", "query": "query:tenant:acme", "param": "param:Account:acme", "body": "body:model:small", "form": "form:account:jane",
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search", "tool": "tool:search",
 }
 

@@ -160,13 +160,13 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 const jsonKind = "json:"
 
 var (
-	sharedKinds    = []string{"global", "route", "method", "host", "tool"}            // shared by many clients
-	networkKinds   = []string{"network"}                                              // shared by neighbors
-	claimedKinds   = []string{"header", "cookie", "path", "query", "param", "json"}   // any client can send another's
-	unownedKinds   = slices.Concat(sharedKinds, networkKinds, claimedKinds)           // never banned by escalate
-	madeUpKinds    = append([]string{"fingerprint", "host", "tool"}, claimedKinds...) // as the client wrote it
-	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                       // and credentials, which only the application can check
-	alwaysKinds    = []string{"ip", "network", "global", "fingerprint", "method"}     // that every request has
+	sharedKinds    = []string{"global", "route", "method", "host", "tool"}                  // shared by many clients
+	networkKinds   = []string{"network"}                                                    // shared by neighbors
+	claimedKinds   = []string{"header", "cookie", "path", "query", "param", "json", "form"} // any client can send another's
+	unownedKinds   = slices.Concat(sharedKinds, networkKinds, claimedKinds)                 // never banned by escalate
+	madeUpKinds    = append([]string{"fingerprint", "host", "tool"}, claimedKinds...)       // as the client wrote it
+	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                             // and credentials, which only the application can check
+	alwaysKinds    = []string{"ip", "network", "global", "fingerprint", "method"}           // that every request has
 )
 
 // isOf reports whether a choice of a key is of these kinds. The application's own keys have no kind.

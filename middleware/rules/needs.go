@@ -16,7 +16,7 @@ import (
 type Need struct {
 	Rule string // the rule's name; or ban or allow, whose keys need it
 
-	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:PATH (a field of the body),
+	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:PATH or form:NAME (a field of the body),
 	// key:NAME (one of Options.Keys), route (a route that the file does not name), status (the
 	// answer's), settled (the cost that the application settles), usage (of tokens, in the answer), or answer:NAME (a
 	// field of the answer with the cost).
@@ -219,7 +219,7 @@ func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 		need("header:Authorization")
 	case "apikey", "header":
 		need("header:" + http.CanonicalHeaderKey(name))
-	case "cookie", "query", "json":
+	case "cookie", "query", "json", "form":
 		need(strings.TrimSpace(kind) + ":" + name)
 	case "tool":
 		need("header:Mcp-Method")

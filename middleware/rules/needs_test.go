@@ -26,12 +26,13 @@ endpoints:
   "example.org/*": {limit: 5/m, tiers: {free: 1/m}}
   "/a": {limit: 5/m, key: "bearer|user|ip"}
   "/b": {limit: 5/m, key: [method, route], distinct: "json:name"}
-  "/c": {limit: 5/m, distinct: user|tenant}
+  "/c": {limit: 5/m, distinct: user|tenant, key: "form:name"}
 default: {limit: 100/m, key: fingerprint}
 `), rules.Options{Keys: map[string]keyfunc.Func{"tenant": own}})
 	require.NoError(t, err)
 	require.Equal(t, []rules.Need{
 		{"login", "cookie:session"},
+		{"/c", "form:name"},
 		{"default", "header:Accept"},
 		{"default", "header:Accept-Encoding"},
 		{"default", "header:Accept-Language"},

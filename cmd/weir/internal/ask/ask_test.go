@@ -257,7 +257,7 @@ func TestAQuestionWithAFieldThatServicesReadAsAnotherIs400(t *testing.T) {
 func TestTheServiceLacksWhatAProxyDoesNotSay(t *testing.T) {
 	s := New("127.0.0.1:0", serving.PathsStrict)
 	for of, lacks := range map[string]bool{
-		"user": true, "tier": true, "status": true, "settled": true, "concurrency": true, "overload": true, "stream": true, "json:user": true, "header:Content-Length": true,
+		"user": true, "tier": true, "status": true, "settled": true, "concurrency": true, "overload": true, "stream": true, "json:user": true, "form:user": true, "header:Content-Length": true,
 		"header:Upgrade": true, "header:Te": true, "header:X-Forwarded-For": true, "header:X-Forwarded-Host": true,
 		"host": false, "header:X-Api-Key": false, "cookie:session": false, "query:q": false, "queue": false,
 	} {

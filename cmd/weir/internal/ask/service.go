@@ -29,7 +29,7 @@ func (s *Service) Lacks(proxies *rules.Proxies, need rules.Need) string {
 		return "needs to know how requests end, which a proxy that asks does not say"
 	case kind == "stream":
 		return "answers with status 200, which a proxy that asks takes for a yes"
-	case kind == "json", need.Of == "header:Content-Length":
+	case kind == "json", kind == "form", need.Of == "header:Content-Length":
 		return "needs the body, which a proxy that asks keeps"
 	case kind == "header" && (name == "Expect" || route.IsOfConnection(name)): // the question comes on another connection
 		return "needs " + name + ", which a proxy that asks does not pass on"
