@@ -1,5 +1,5 @@
-// Package counters says how counters in Redis are named, and how quotas and numbers are written there.
-// It decides nothing about limits.
+// Package counters says how counters in Redis are named and written. Its Lua loads and saves them, and decides only
+// where several limits use one counter.
 package counters
 
 import (
