@@ -65,13 +65,13 @@ type log struct {
 // entries returns the entries that have not expired. The slice's capacity is the free part of the array.
 func (l *log) entries() []Entry { return unsafe.Slice(l.array, l.room)[l.over:l.end] }
 
-// move copies the entries to the start of an array.
+// move copies the entries to the start of an array, which becomes that of the log.
 func (l *log) move(entries, array []Entry) {
 	n := copy(array, entries)
 	*l = log{unsafe.SliceData(array), uint16(len(array)), uint16(n), 0}
 }
 
-// lies reports whether entries are in the array.
+// lies reports whether entries is a part of the array.
 func (l *log) lies(entries []Entry) bool {
 	n, m := int(l.room), cap(entries)
 	return 0 < m && m <= n && &unsafe.Slice(l.array, n)[n-1] == &entries[:m][m-1]
@@ -260,8 +260,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, within time.Durati
 	return true
 }
 
-// present brings a state of q's limit to the present, and makes room for an entry if the charge
-// may add one.
+// present advances a state of q's limit to now, and makes room for an entry if the charge may add one.
 func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
 	u, log := known.usage()
 	u, log, used = q.algorithm.advance(q, u, log, s.now)

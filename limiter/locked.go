@@ -249,7 +249,7 @@ func (k *lockedKey) putBack() {
 	}
 }
 
-// drop removes the state of events in flight, if there are none.
+// drop removes the state of a key of slots when no event is in flight.
 func (k *lockedKey) drop(q *Quota) {
 	if q.InFlight() && k.tag != 0 && k.shard.state(k.word).n == 0 {
 		k.shard.freeState(k.word)
@@ -329,7 +329,7 @@ func (m *Memory) reset(charges []Charge) {
 	case k.hasCell:
 		k.putBack()
 		s.Clear(k.cell)
-	case k.tag != 0: // what is in flight is so all the same
+	case k.tag != 0: // events in flight keep their slots
 		s.state(k.word).prev = 0
 	}
 }

@@ -37,7 +37,7 @@ func prompt(text string) (*http.Request, *readCounter) {
 	return r, body
 }
 
-func model(r *http.Request) (string, error) { return keyfunc.JSONField("model", 1<<10)(r) }
+var model = keyfunc.JSONField("model", 1<<10)
 
 var size = middleware.TryCostOf(func(r *http.Request) (int64, error) {
 	text, err := keyfunc.Body(r, 1<<10)

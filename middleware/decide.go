@@ -11,8 +11,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// decide is the third phase of a request, with what its parts do before and after: it asks the store once. A part may
-// wait, and then ask again.
+// decide is the third phase of a request: it asks the store once. The request's parts act before and after that. A part
+// may wait, and then have decide called again.
 func (v *visit) decide() (again bool, no *refusal) {
 	if v.outcome = 0; len(v.met) == 0 {
 		v.outcome = OutcomeAllowed
@@ -91,7 +91,7 @@ func (v *visit) ask(charges []limiter.Charge) {
 
 func (v *visit) elapse(since time.Time) { v.elapsed += max(time.Since(since), 1) }
 
-// isTaken reports whether a store has taken charges that it decided on.
+// isTaken reports whether a store that has decided took the charges: all that are not Optional are allowed.
 func isTaken(charges []limiter.Charge) bool {
 	for i := range charges {
 		if c := &charges[i]; !c.Decision.Allowed && !c.Optional {

@@ -99,8 +99,8 @@ func (v *visit) order(list []uint8) []uint8 {
 	return list
 }
 
-// strictest returns the tightest limit that refuses or, if none does, the tightest limit. It returns nil if none counted.
-// Slots do not say when all units are back.
+// strictest returns the tightest limit that refuses or, if none does, the tightest limit. It returns nil if none
+// counted. Slots do not say when all units are back.
 func (v *visit) strictest() (strictest *met) {
 	for i := range v.shown {
 		m := &v.met[i]

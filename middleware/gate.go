@@ -12,8 +12,8 @@ import (
 )
 
 // gate is the first phase of a request. It refuses a banned client, exempts the requests that Config.Allow
-// matches, and refuses a request whose host cannot be told, if rules are for hosts. If a handler called Allow, it
-// gave handlerKey.
+// matches, and refuses a request whose host cannot be told, if rules are for hosts. handlerKey is
+// the key that a handler gave Allow, or noKey.
 func (v *visit) gate(r *http.Request, handlerKey string) (exempt bool, no *refusal) {
 	no = v.findBan(r, handlerKey)
 	if no != nil && v.set.Shadow {

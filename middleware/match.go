@@ -208,7 +208,8 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 	return key, class, err
 }
 
-// noKey is the key of requests without a key. No key function can return it. Stores never evict its counter.
+// noKey is the key of requests without a key. read makes an error of it, so no key function can choose it. Stores never
+// evict its counter.
 const noKey = ""
 
 // isGlobal reports whether f is keyfunc.Global itself.
@@ -216,7 +217,8 @@ func isGlobal(f keyfunc.Func) bool {
 	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(keyfunc.Global).Pointer()
 }
 
-// counterOf returns the key of the counter that r uses for the text of a key.
+// counterOf returns the key under which r counts a key that Peek, Reset or Allow was given: noKey for the key of
+// keyfunc.Global.
 func (r *rule) counterOf(key string) string {
 	global, _ := keyfunc.Global(nil)
 	if text, _ := keyfunc.Classify(global); r.together && key == text {

@@ -81,7 +81,8 @@ type ruleRoute struct {
 // enoughRouted is how many requests with a route must all miss a rule's route, before it is probably misspelt.
 const enoughRouted = 1000
 
-// vet looks at a request under the rules. At the first, and after each change of known, it asks the routers.
+// vet notes the route of a request, and warns of rules whose route does not exist. At the first request, and when known
+// has changed, it asks the routers.
 func (set *ruleset) vet(known *routers, r *http.Request) {
 	v := &set.vetting
 	if v.asked.Load() == known && (r.Pattern == "" || r.Pattern == elsewhere) {

@@ -72,7 +72,7 @@ func isZero(a limiter.Allowance) bool {
 	return err == nil
 }
 
-// contextLimits returns the innermost limit that WithLimit gave the request with this context, or nil. It
+// limitsInContext returns the innermost limit that WithLimit gave the request with this context, or nil. It
 // warns of names that no rule has.
 func (set *ruleset) limitsInContext(ctx context.Context) *contextLimit {
 	given, _ := ctx.Value(limitKey).(*contextLimit)
@@ -202,8 +202,8 @@ func (set *ruleset) compileOwn(ofTier *family, l limiter.Allowance) (*family, er
 	return f, nil
 }
 
-// add adds the names of limits for Reset. It reports whether it has begun to forget: it keeps mostOwn names, and as
-// many as it had before these.
+// add keeps the names of f's counters for Reset: the last mostOwn names, and the mostOwn before these. It reports whether
+// it has dropped older ones.
 func (n *notes) add(f *family) (forgets bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -286,7 +286,7 @@ func (c *compiler) compileOverrides(at invalid.Place, r *rule) {
 	r.Overrides = nil // the caller may change it
 }
 
-// checkLimit reports what is wrong with an Allowance, if err is not nil, and returns whether it is.
+// checkLimit reports err, which is what is wrong with an Allowance, and returns whether err is nil.
 func (c *compiler) checkLimit(at invalid.Place, a limiter.Allowance, err error) (ok bool) {
 	if err != nil && isZero(a) {
 		c.report(at, "%w; Mode Deny refuses all requests, and Config.Bans those of single clients", err)

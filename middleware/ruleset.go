@@ -43,7 +43,7 @@ type ruleset struct {
 	quotas   []*limiter.Quota  // of all limits, and of refusals
 
 	banKeys      []*rule // whose keys are looked up in the list of bans
-	bansInShadow rule    // has the notes of bans in shadow
+	bansInShadow rule    // stands for a ban in visit.shadowed
 
 	addresses []keyfunc.Func // of the clients of preflights
 
@@ -68,14 +68,14 @@ type rule struct {
 
 	cost func(*http.Request) (int64, error) // of a request; nil: 1
 
-	// reads reads what a request needs beside the key. It is nil if that is nothing.
+	// reads reads what the rule counts by beside the key. Nil: nothing else.
 	reads func(v *visit, r *http.Request, f *family, key string, class keyfunc.Class) (counts bool, no *refusal)
 
 	most  int // limits of a request
 	notes *notes
 }
 
-// notes survive a change of the rules. Each rule has some, and the bans in shadow.
+// notes are what a rule keeps when the rules change.
 type notes struct {
 	refused seldom.Log // requests that would have been refused
 
@@ -137,7 +137,7 @@ func (f *family) all() []*meter { return slices.Concat(f.rates, f.slots, f.value
 // isSlot reports whether m counts requests in progress.
 func (m *meter) isSlot() bool { return m.unit != "" }
 
-// isFirst reports whether m stands for its rule where that is named once.
+// isFirst reports whether m is the first limit of its rule, which stands for the rule where rules are listed.
 func (m *meter) isFirst() bool { return m == m.family.first() }
 
 func (f *family) first() *meter {

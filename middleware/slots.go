@@ -51,11 +51,11 @@ var atOnce = feature{
 // concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
 const concurrentUnit = `;qu="concurrent-requests"`
 
-// A slots is a request's way to its slots.
+// slots is what a request knows of its wait for slots.
 type slots struct {
 	began time.Time                   // to wait; zero: it did not
 	place *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
-	in    *progress                   // that counts it as waiting; nil: none does
+	in    *progress                   // counts the request as waiting; nil: it does not wait
 	aside *met                        // the slot for which others come first, if the store is asked without slots
 }
 
@@ -207,7 +207,7 @@ func (v *visit) queuedSlot(is func(*met) bool) *met {
 	return nil
 }
 
-// setSlotCosts makes the charges of slots with a queue looks, or no longer.
+// setSlotCosts sets the cost of the charges for slots that have a queue: 0 makes them looks.
 func (v *visit) setSlotCosts(cost int64) {
 	for i := range v.limits {
 		if m := &v.met[i]; m.isQueued() {
@@ -254,9 +254,9 @@ func (s *slots) join(v *visit, slot *met) (_ *met, ok bool) {
 	}
 }
 
-// claims returns what a waiter for a slot will take of the client's other limits, and the limits: of a queue that
-// clients share, one client gets no more than its other limits have left. Slots for which the request waits later are
-// not among them.
+// claims returns what the request will take of its client's other limits when it gets the slot, and these limits. In a
+// queue that clients share, the requests of one client wait only while its other limits have units for all of them.
+// Slots that the request waits for later are left out.
 func (v *visit) claims(slot *met) (claims []waiting.Claim[counterKey], of []*met) {
 	isShared, isBehind := slot.isShared(), false
 	for i := range v.shown {

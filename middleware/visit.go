@@ -21,11 +21,11 @@ const (
 )
 
 // A visit is a request on its way through a limiter. If something awaits the end of the request, the visit is also the
-// request's context. Otherwise it serves another request.
+// request's context. Otherwise it is used again for another request.
 type visit struct {
 	limiter *RateLimit
 	request *http.Request   // as it came
-	parsed  *multipart.Form // of the request as it came
+	parsed  *multipart.Form // the form that the request came with
 
 	// route sets the Pattern of a request for these rules, or returns why the request cannot be routed.
 	route func(*ruleset, *http.Request) string
@@ -62,7 +62,7 @@ type visit struct {
 	}
 }
 
-// A state is what is known of a request by the rules that it came under.
+// A state is what the rules in force have said about a request. restart forgets it.
 type state struct {
 	set *ruleset
 
@@ -77,11 +77,11 @@ type state struct {
 	ban      bans.Ban      // that refuses the request
 	given    *contextLimit // by WithLimit; nil: none
 	skipped  *rule         // the last rule with NoKeySkip that skipped the request
-	seen     []*met        // what costs nothing, as a value of Distinct was seen
-	forgot   bool          // its cost since the store was asked
+	seen     []*met        // cost nothing, because their value of Distinct was seen before
+	forgot   bool          // the cost of some became 0 since the store was asked
 	held     *reading.Held // the body, while rules that read it are put off
 	late     []*rule       // that read the body
-	shadowed []*rule       // in shadow, which would have refused the request before its decision
+	shadowed []*rule       // in shadow; would have refused the request before the store was asked
 	elapsed  time.Duration // in the store, if the observer wants it
 	explains bool          // no client has sent the request
 
@@ -150,15 +150,15 @@ func (v *visit) restart() {
 
 func (v *visit) forget() { v.state = state{met: v.met[:0], charges: v.charges[:0]} }
 
-// close must be called when the limiter is through with the request. If it panicked, the request gives back what it
-// took and can give back.
+// close must be called when the limiter has answered the request or passes it on. After a panic it refunds
+// the charges that the end of the request may change.
 func (v *visit) close() {
 	switch {
 	case !v.done:
 		removeFiles(v.request, v.parsed)
 		v.undo()
 		v.refund((*met).isOpen)
-	case v.Context != nil: // until the request ends, and longer
+	case v.Context != nil: // the handlers have it, perhaps even after the request has ended
 	case len(v.parts) > 0:
 		*v = visit{limiter: v.limiter}
 		v.limiter.visits.Put(v)
@@ -205,7 +205,7 @@ func (m *met) took() bool { return m.Decision.Allowed && m.Decision.Counted() }
 // isOpen reports whether the end of the request may change what it took.
 func (m *met) isOpen() bool { return m.open && m.took() }
 
-// lacks reports whether by a look the limit has too little left.
+// lacks reports whether the limit has too little left for the request, if the decision is that of a look.
 func (m *met) lacks() bool {
 	if m.atOnce == 0 { // charged afterwards
 		return m.Decision.Remaining <= 0 || m.units > m.quota.Capacity()
@@ -223,7 +223,7 @@ func (v *visit) delay() (d time.Duration) {
 	return d
 }
 
-// refund refunds the charges that are of this kind and were taken. Their decisions then read as after a look.
+// refund refunds the taken charges for which of is true. Their decisions then are those of a look.
 func (v *visit) refund(of func(*met) bool) {
 	if v.outcome != OutcomeAllowed {
 		return

@@ -44,7 +44,7 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 	cmp.Or(logger, slog.Default()).LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
 }
 
-// mostClaimed is the most names that a limiter claims. A claim is for good, and each change of the rules may bring new names.
+// mostClaimed is the most names that a limiter claims. It keeps them, and each change of the rules may bring new ones.
 const mostClaimed = 10_000
 
 // claim claims the names of the rules' counters in the store, and warns if another limiter has claimed one:
