@@ -21,20 +21,15 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 )
 
-const budgetFile = `version: 1
-default: {mode: deny}                      # other endpoints are not metered
-endpoints:
-  "POST /v1/chat/completions":
-    - {name: calls, key: apikey:Authorization, limit: 60/1m}
-    - name: tokens
-      key: [apikey:Authorization, json:model]
-      limit: 1_000_000/1m
-      cost:
-        reserve: {json: [max_completion_tokens, max_tokens], missing: 4_000, input: {bytes_per_unit: 4}}
-        settle: usage                      # of the answer, or of the last chunk of the stream
-        weights: {input: 1, cached: 0.1, output: 4}
-      refusal: {body: ai, stop_above: 1m}
-`
+// ofPage returns the rules file of docs/gateway.md.
+func ofPage(t *testing.T) string {
+	page, err := os.ReadFile("../../../../docs/gateway.md")
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(page), "cat > tokens.yaml <<'END'\n")
+	text, _, found := strings.Cut(after, "END\n")
+	require.True(t, found)
+	return text
+}
 
 // A budget is what a gateway's rule "tokens" has left, as its next refusal shows, and what its upstream has seen.
 type budget struct {
@@ -309,7 +304,7 @@ func TestHostileBodiesNeitherPassNorTakeMemory(t *testing.T) {
 // The file of docs/gateway.md, with clients that hold their bodies back.
 func TestARefusedClientTakesNoMemory(t *testing.T) {
 	memory := serving.NewMemory(20 << 20)
-	s := startWith(t, strings.Replace(budgetFile, "60/1m", "3/30d", 1), upstream(t, func(w http.ResponseWriter, r *http.Request) {
+	s := startWith(t, strings.Replace(ofPage(t), "60/1m", "3/30d", 1), upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, completed)
 	}), nil, memory)
