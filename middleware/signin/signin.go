@@ -133,8 +133,10 @@ func New(o Options) (*SignIn, error) {
 	if o.Epoch == nil {
 		o.Epoch = func(context.Context, string) (string, error) { return "", nil }
 	}
-	if s.options = o; len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	o.Secrets = nil // seals has copies
+	s.options = o
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -151,7 +153,7 @@ func Must(s *SignIn, err error) *SignIn {
 // handler. You may change their Limit, Match, Mode, OnOutage and Refusal, but no other field.
 func (s *SignIn) Rules() []middleware.Rule {
 	// Every answer counts. Counts has Weir watch the answer, so that Succeeded sees that its header was sent.
-	any := middleware.Not(middleware.Statuses(http.StatusContinue))
+	all := middleware.Not(middleware.Statuses(http.StatusContinue))
 	one := middleware.Reserve(func(*http.Request) int64 { return 1 })
 	account := func(r *http.Request) (string, error) {
 		account, err := s.stranger(r)
@@ -166,9 +168,9 @@ func (s *SignIn) Rules() []middleware.Rule {
 	}
 	perQuarter := func(events int64) limiter.Limit { return limiter.Limit{Events: events, Per: 15 * time.Minute} }
 	return []middleware.Rule{
-		{Name: s.device, Key: s.knownDevice, Limit: perQuarter(10), Cost: one, Counts: any, NoKey: middleware.NoKeySkip},
+		{Name: s.device, Key: s.knownDevice, Limit: perQuarter(10), Cost: one, Counts: all, NoKey: middleware.NoKeySkip},
 		{Name: s.network, Key: keyfunc.Join(account, networkOf), Limit: perQuarter(5), Cost: one, NoKey: middleware.NoKeySkip},
-		{Name: s.account, Key: account, Limit: limiter.All(limiter.PerHour(20), limiter.PerDay(100)), Cost: one, Counts: any, NoKey: middleware.NoKeySkip},
+		{Name: s.account, Key: account, Limit: limiter.All(limiter.PerHour(20), limiter.PerDay(100)), Cost: one, Counts: all, NoKey: middleware.NoKeySkip},
 		{Name: s.accounts, Key: network, Distinct: account, Limit: limiter.PerHour(100), Cost: one, NoKey: middleware.NoKeySkip},
 	}
 }
@@ -254,13 +256,19 @@ func (s *SignIn) Failed(r *http.Request) error {
 	return middleware.CountAs(r.Context(), http.StatusUnauthorized)
 }
 
+var errUnread = errors.New("the account of the request could not be read, so it was counted with all such requests")
+
 // counted returns the account that the rules have counted r on, and the rule that every such request meets: that of
 // known devices, or that of strangers. The handler may have replaced the body.
 func (s *SignIn) counted(r *http.Request) (account, rule string, err error) {
 	key, err := middleware.KeyOf(r.Context(), s.device)
-	if err == nil {
-		return key[len("device:")+nonceSize+len(":"):], s.device, nil
+	if text, ok := strings.CutPrefix(key, "device:"); ok && err == nil {
+		return text[nonceSize+len(":"):], s.device, nil
 	}
 	key, err = middleware.KeyOf(r.Context(), s.account)
-	return strings.TrimPrefix(key, "account:"), s.account, err
+	account, ok := strings.CutPrefix(key, "account:")
+	if err == nil && !ok {
+		err = errUnread
+	}
+	return account, s.account, err
 }

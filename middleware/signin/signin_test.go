@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -395,6 +396,40 @@ func TestWithoutAStoreNobodySignsInUnlimited(t *testing.T) {
 	assert.Equal(t, 503, a.from("192.0.2.1").try("jane", "right"))
 }
 
+// If the application's functions fail, requests are counted together, and reports are errors.
+func TestAKeyThatFailsIsNoWayAround(t *testing.T) {
+	fails := func(*http.Request) (string, error) { return "", errors.New("no database") }
+	none := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
+	for name, edit := range map[string]func(*site){
+		"Account":    func(a *site) { a.options.Account = fails },
+		"Network":    func(a *site) { a.options.Network = fails },
+		"no network": func(a *site) { a.options.Network = none },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reached := 0
+				a := newSite(t, edit)
+				a.handler = func(w http.ResponseWriter, r *http.Request) {
+					if reached++; name == "Account" {
+						assert.ErrorContains(t, a.s.Succeeded(w, r), "the account of the request could not be read")
+						assert.Error(t, a.s.Failed(r))
+						assert.Empty(t, w.Header()["Set-Cookie"])
+					}
+				}
+				for i := range 9 {
+					a.from(fmt.Sprintf("192.0.2.%d", i)).try("jane", "right")
+				}
+				assert.Equal(t, 5, reached)
+				a.handler = nil
+				if name != "Account" {
+					time.Sleep(time.Hour)
+					a.device("192.0.2.1")
+				}
+			})
+		})
+	}
+}
+
 func TestWrongOptionsAreErrors(t *testing.T) {
 	account := keyfunc.FormField("account", 10)
 	for want, o := range map[string]signin.Options{
@@ -408,4 +443,19 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		assert.Nil(t, s)
 	}
+}
+
+// A rule by address refuses a client before its form is read.
+func TestARefusedClientsFormIsNotRead(t *testing.T) {
+	a := newSite(t, func(a *site) {
+		a.config.Rules = []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1)}}
+	})
+	c := a.from("192.0.2.1")
+	require.Equal(t, 1, c.guess("jane", 1))
+	r := httptest.NewRequest("POST", "/login", io.NopCloser(iotest.ErrReader(errors.New("it was read"))))
+	r.Pattern = "POST /login"
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	a.limits.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+	assert.Equal(t, 429, w.Code)
 }
