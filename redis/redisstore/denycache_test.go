@@ -150,52 +150,6 @@ func answerOf(now int64, verdict byte, numbers ...int64) reply {
 	return reply{now: now, records: string(records), size: len(records)}
 }
 
-func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
-	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.FixedWindow))
-	c := []limiter.Charge{charge(q, "key", 1)}
-	const hour = int64(3600e6)
-	for _, add := range []bool{false, true} {
-		m := newDenyCache()
-		var clock time.Duration
-		m.clock = func() time.Duration { return clock }
-		see := func(now, level int64, taken bool, asked asking) {
-			a := answerOf(now, 1, now, level, 0)
-			clock += time.Millisecond
-			m.learn(&call{charges: c, reply: a, asked: asked}, taken)
-		}
-		level := func() int64 {
-			s, ok := m.recall(&c[0], clock)
-			if !ok {
-				return -1
-			}
-			return s.level
-		}
-		clock += time.Millisecond
-		early := m.asking()
-		see(hour+10, 1, true, m.asking())
-		assert.EqualValues(t, -1, level(), "who is admitted and was never refused is remembered")
-		see(hour+20, 2, false, m.asking())
-		require.EqualValues(t, 2, level())
-		see(hour+30, 3, !add, early)
-		assert.EqualValues(t, 3, level(), "what is newer is not remembered")
-		see(hour+25, 4, !add, early)
-		assert.EqualValues(t, 3, level(), "an answer that comes late hides a newer one")
-		clock += time.Millisecond
-		see(5, 1, !add, m.asking())
-		assert.EqualValues(t, 1, level(), "after Redis's clock was set back, it is not believed")
-		require.EqualValues(t, 1, m.size.Load())
-
-		late := m.asking()
-		m.invalidate(c)
-		see(hour+40, 5, !add, late)
-		assert.EqualValues(t, -1, level(), "what was asked before a change is remembered")
-		see(hour+45, 2, false, m.asking())
-		see(hour+50, 5, !add, late)
-		assert.EqualValues(t, -1, level(), "what may be of before a change is remembered, or what is older still")
-		assert.Zero(t, m.size.Load())
-	}
-}
-
 func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.Cluster(t)

@@ -1,4 +1,4 @@
-package redisstore
+package redisstore_test
 
 import (
 	"regexp"
@@ -10,29 +10,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
 )
-
-func tiered(t testing.TB, rule, tier string) *limiter.Quota {
-	t.Helper()
-	q, err := limiter.NewQuota(rule, tier, limiter.Limit{Events: 10, Per: phase.Long()})
-	require.NoError(t, err)
-	return q
-}
 
 // What a client sends is no part of a name, whatever it is.
 func TestNothingOfAKeyIsInRedis(t *testing.T) {
-	server, client := startRedis(t)
+	server := redistest.Start(t)
+	client := connect(t, server)
 	keys := []string{
 		"", "{", "}", "{}", "{other}", "}:{", "weir:{aaaaaaaaaaaaaaaaaaaaaa}:rule", "a\r\nFLUSHALL\r\n", "\n", "\x00",
 		"203.0.113.7", "user:42", "\xff\xfe", "' .. redis.call('FLUSHALL') .. '", strings.Repeat("long", 1<<14),
 	}
 	form := regexp.MustCompile(`^weir:3:\{[A-Za-z0-9_-]{22}\}:rule$`)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
-		s := storeOn(client, Options{ForgetRefusals: true, Secret: []byte(secret)}, 10*time.Second)
-		q := tiered(t, "rule", "")
+		s := redisstore.New(client, redisstore.Options{ForgetRefusals: true, Secret: []byte(secret)}).Within(10 * time.Second)
+		q := bounded(t, "rule", 10, limiter.SlidingWindow)
 		for _, key := range keys {
 			assert.Equal(t, int64(9), decideOne(t, s, q, key, 1).Remaining, "%.20q is counted apart", key)
 			assert.Equal(t, int64(8), decideOne(t, s, q, key, 1).Remaining, "%.20q is the same each time", key)
@@ -55,21 +50,21 @@ func TestNothingOfAKeyIsInRedis(t *testing.T) {
 
 func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 	for _, tt := range []struct {
-		options Options
+		options redisstore.Options
 		want    []string
 	}{
-		{Options{Prefix: strings.Repeat("p", 65)}, []string{"redisstore: Prefix", "pppp", "65 characters", "at most 64"}},
-		{Options{Prefix: "a b"}, []string{`redisstore: Prefix "a b" has a space`}},
-		{Options{Prefix: "{a"}, []string{`redisstore: Prefix "{a" has a space, a brace`}},
-		{Options{Prefix: "a}"}, []string{`redisstore: Prefix "a}" has`}},
-		{Options{Prefix: "a\n"}, []string{`redisstore: Prefix "a\n" has`}},
-		{Options{Prefix: "größe"}, []string{`redisstore: Prefix "größe" has`}},
-		{Options{Prefix: "\xff"}, []string{`redisstore: Prefix "\xff" has`}},
-		{Options{Prefix: "\x7f"}, []string{`redisstore: Prefix "\x7f" has`}},
-		{Options{Secret: []byte("123456789012345")}, []string{"redisstore: Secret has 15 bytes", "at least 16, or none"}},
-		{Options{Secret: []byte("1")}, []string{"redisstore: Secret has 1 bytes"}},
-		{Options{Failover: failover.Options{Deadline: -1}}, []string{"redisstore: Failover: failover: Deadline is -1ns"}},
-		{Options{Prefix: " ", Secret: []byte("short"), Failover: failover.Options{Replicas: -2}},
+		{redisstore.Options{Prefix: strings.Repeat("p", 65)}, []string{"redisstore: Prefix", "pppp", "65 characters", "at most 64"}},
+		{redisstore.Options{Prefix: "a b"}, []string{`redisstore: Prefix "a b" has a space`}},
+		{redisstore.Options{Prefix: "{a"}, []string{`redisstore: Prefix "{a" has a space, a brace`}},
+		{redisstore.Options{Prefix: "a}"}, []string{`redisstore: Prefix "a}" has`}},
+		{redisstore.Options{Prefix: "a\n"}, []string{`redisstore: Prefix "a\n" has`}},
+		{redisstore.Options{Prefix: "größe"}, []string{`redisstore: Prefix "größe" has`}},
+		{redisstore.Options{Prefix: "\xff"}, []string{`redisstore: Prefix "\xff" has`}},
+		{redisstore.Options{Prefix: "\x7f"}, []string{`redisstore: Prefix "\x7f" has`}},
+		{redisstore.Options{Secret: []byte("123456789012345")}, []string{"redisstore: Secret has 15 bytes", "at least 16, or none"}},
+		{redisstore.Options{Secret: []byte("1")}, []string{"redisstore: Secret has 1 bytes"}},
+		{redisstore.Options{Failover: failover.Options{Deadline: -1}}, []string{"redisstore: Failover: failover: Deadline is -1ns"}},
+		{redisstore.Options{Prefix: " ", Secret: []byte("short"), Failover: failover.Options{Replicas: -2}},
 			[]string{`Prefix " "`, "Secret has 5 bytes", "Replicas is -2"}},
 	} {
 		err := tt.options.Validate()
@@ -79,7 +74,7 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		}
 		assert.NotContains(t, err.Error(), "123456789012345", "a secret is not told")
 		assert.Less(t, len(err.Error()), 400)
-		s := New(closeAfter(t, redis.NewClient(&redis.Options{})), tt.options)
+		s := redisstore.New(redistest.CloseAfter(t, redis.NewClient(&redis.Options{})), tt.options)
 		_, refused := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: s})
 		assert.ErrorContains(t, refused, err.Error())
 	}
@@ -87,7 +82,7 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 
 func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
-		s := New(client, Options{Prefix: " "})
+		s := redisstore.New(client, redisstore.Options{Prefix: " "})
 		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.Must(failover.New(s, failover.Options{}))} {
 			_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: store})
 			require.ErrorContains(t, err, "redisstore: it needs a client, and this one is nil")
@@ -102,6 +97,6 @@ func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 		assert.Zero(t, s.Stats())
 		assert.Zero(t, s.Health())
 	}
-	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: unreachable(t)}))
-	assert.NoError(t, New(client, Options{}).Check(nil), "nothing is asked of Redis yet")
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+	assert.NoError(t, redisstore.New(client, redisstore.Options{}).Check(nil), "nothing is asked of Redis yet")
 }

@@ -1,4 +1,4 @@
-package redisstore
+package redisstore_test
 
 import (
 	"sync"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // farClients are of servers that are a link away.
@@ -62,7 +63,7 @@ const farCallers, farTimes = 32, 8
 // decideFarAway has callers decide on a server that is so far away, and returns how many decisions failed.
 func decideFarAway(t *testing.T, connect func(testing.TB, *redistest.Link) redis.UniversalClient, trip time.Duration) (failed int64, dials int) {
 	link := &redistest.Link{RoundTrip: trip}
-	s := storeOn(closeAfter(t, connect(t, link)), Options{}, trip*7/4)
+	s := redisstore.New(redistest.CloseAfter(t, connect(t, link)), redisstore.Options{}).Within(trip * 7 / 4)
 	q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
 	var failures atomic.Int64
 	var wg sync.WaitGroup

@@ -1,4 +1,4 @@
-package redisstore
+package redisstore_test
 
 import (
 	"context"
@@ -8,14 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestALookWritesNothingAndKeepsNoSmallerCostOut(t *testing.T) {
-	_, client := startRedis(t)
-	for _, sample := range samples {
-		sample.Per = phase.Long()
-		l := limiter.Must(limiter.New(limiter.Config{Name: sample.String(), Limit: sample, Store: New(client, Options{})}))
+	client := connect(t, redistest.Start(t))
+	for _, a := range everyAlgorithm {
+		sample := limiter.Limit{Events: 10, Per: phase.Long(), Algorithm: a}
+		l := limiter.Must(limiter.New(limiter.Config{Name: sample.String(), Limit: sample, Store: redisstore.New(client, redisstore.Options{})}))
 		first, err := l.AllowN(t.Context(), "key", 8)
 		require.NoError(t, err)
 		left := first.Remaining

@@ -161,26 +161,6 @@ func TestSlotsAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 	}
 }
 
-func TestSlotsOfADeadProcessAreFreeOnceItsLeaseEnds(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	clock := newServerClock(t)
-	dies, lives := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
-	q := concurrency(t, "exports", 5)
-	decideOne(t, dies, q, "key", 2)
-	clock.sleep(4 * time.Second)
-	decideOne(t, dies, q, "key", 1)
-	decideOne(t, lives, q, "key", 1)
-	dies.slots.renewNow()
-	lives.slots.renewNow()
-	dies.silence()
-	clock.sleep(slotLease - time.Microsecond)
-	assert.EqualValues(t, 1, decideOne(t, lives, q, "key", 0).Remaining, "a lease after its last message, and not of its first, none is free yet")
-	lives.slots.renewNow()
-	clock.sleep(time.Microsecond)
-	assert.EqualValues(t, 4, decideOne(t, lives, q, "key", 0).Remaining, "and then all are, but for those of others")
-}
-
 // Redis counts a slot then that nobody has, until it is told so.
 func TestASlotIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
 	t.Parallel()
@@ -196,28 +176,6 @@ func TestASlotIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
 	require.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}))
 	loses.Store(false)
 	await(t, "the slot to be free", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 3 })
-}
-
-func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	clock := newServerClock(t)
-	paused, other := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
-	q := concurrency(t, "exports", 3)
-	held := decideOne(t, paused, q, "key", 2)
-	clock.sleep(3 * slotLease)
-	taken := decideOne(t, other, q, "key", 3)
-	require.True(t, taken.Allowed, "a lease after its last message its slots are free")
-
-	paused.slots.renewNow()
-	for range 2 {
-		assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "5 of 3 are under way")
-		end(t, other, q, "key", taken)
-	}
-	assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "3 of 3")
-	end(t, paused, q, "key", held)
-	decideOne(t, paused, q, "key", 0)
-	assert.True(t, decideOne(t, other, q, "key", 1).Allowed)
 }
 
 func TestAResetReleasesNoSlots(t *testing.T) {

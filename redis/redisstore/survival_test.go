@@ -1,4 +1,4 @@
-package redisstore
+package redisstore_test
 
 import (
 	"context"
@@ -19,13 +19,14 @@ import (
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // A crowd is callers who go on asking a store while its server is in trouble. It keeps
 // account of what they are told.
 type crowd struct {
 	t      *testing.T
-	store  *Store
+	store  *redisstore.Store
 	quotas [kinds][]*limiter.Quota
 	keys   []string // of hot and pair
 	stop   chan struct{}
@@ -68,7 +69,7 @@ func gather(t *testing.T, client redis.UniversalClient, deadline time.Duration, 
 	if len(keys) == 0 {
 		c.keys = []string{"key"}
 	}
-	c.store = New(client, Options{Failover: failover.Options{
+	c.store = redisstore.New(client, redisstore.Options{Failover: failover.Options{
 		Deadline: deadline,
 		Replicas: crowdReplicas,
 		OnDegraded: func(e failover.Event) {
@@ -122,8 +123,7 @@ func (c *crowd) ask(ctx context.Context, kind int, key string) {
 	}
 	c.calls.Add(1)
 	err := c.store.Decide(ctx, charges)
-	decisions := decisionsOf(charges)
-	degraded := decisions[0].Degraded
+	degraded := charges[0].Decision.Degraded
 	switch {
 	case err != nil:
 		assert.Equal(c.t, closed, kind, "a decision failed, though no rule is Closed: %v", err)
@@ -133,7 +133,7 @@ func (c *crowd) ask(ctx context.Context, kind int, key string) {
 	case !degraded:
 		c.byRedis.Add(1)
 	case kind == open:
-		assert.True(c.t, decisions[0].Allowed, "an Open rule lets pass in an outage")
+		assert.True(c.t, charges[0].Decision.Allowed, "an Open rule lets pass in an outage")
 		c.byOpen.Add(1)
 	default:
 		assert.NotEqual(c.t, closed, kind, "a Closed rule let an event pass in an outage")
@@ -141,7 +141,7 @@ func (c *crowd) ask(ctx context.Context, kind int, key string) {
 	}
 	tally := &c.admitted[kind]
 	switch {
-	case !allowed(decisions):
+	case !allowed(charges):
 		if !degraded {
 			tally.refused.Add(1)
 		}
@@ -202,14 +202,14 @@ func (c *crowd) awaitMore(what string, n *atomic.Int64, more int64) {
 	for n.Load() < target {
 		before := c.calls.Load()
 		require.Less(c.t, before, most, "so many calls, and in vain: %s", what)
-		await(c.t, what, func() bool { return n.Load() >= target || c.calls.Load() >= before+crowdCallers })
+		redistest.Await(c.t, what, func() bool { return n.Load() >= target || c.calls.Load() >= before+crowdCallers })
 	}
 }
 
 // awaitPolicies waits until the rules' policies are in force and have been used.
 func (c *crowd) awaitPolicies() {
 	c.t.Helper()
-	await(c.t, "the policies to come into force", func() bool { return c.store.Stats().Degraded })
+	redistest.Await(c.t, "the policies to come into force", func() bool { return c.store.Stats().Degraded })
 	c.awaitMore("decisions by policy", &c.byLocal, 200)
 	c.awaitMore("decisions by policy", &c.byOpen, 50)
 	c.awaitMore("decisions by policy", &c.closed, 50)
@@ -218,14 +218,14 @@ func (c *crowd) awaitPolicies() {
 // awaitRedis waits until Redis decides, and nothing else does any more.
 func (c *crowd) awaitRedis() {
 	c.t.Helper()
-	await(c.t, "the outage to end", func() bool { return !c.store.Stats().Degraded })
+	redistest.Await(c.t, "the outage to end", func() bool { return !c.store.Stats().Degraded })
 	c.awaitMore("decisions by Redis", &c.byRedis, 200)
 }
 
 func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := gather(t, connect(t, server), patience)
+	c := gather(t, connect(t, server), redistest.Patience)
 	c.awaitExhausted()
 	server.Kill()
 	c.awaitPolicies()
@@ -241,7 +241,7 @@ func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
 func TestAFailoverOfSentinelIsSurvived(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
-	c := gather(t, closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
+	c := gather(t, redistest.CloseAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
 	})), 0)
 	c.awaitExhausted()
@@ -255,18 +255,27 @@ func TestAFailoverOfSentinelIsSurvived(t *testing.T) {
 	c.admits(crowdLimit, crowdShare) // the new master knows what was used
 }
 
+// scattered is keys of a rule, one on each node.
+func scattered(nodes []*redistest.Server, rule string) (keys []string) {
+	for i := 0; len(keys) < len(nodes); i++ {
+		if key := fmt.Sprint("key ", i); redistest.Owner(nodes, nameOf(rule, key)) == nodes[len(keys)] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
-	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
+	client := redistest.CloseAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	s := redisstore.New(client, redisstore.Options{ForgetRefusals: true, Failover: failover.Options{
 		Deadline: 10 * time.Second, Failures: 1, Replicas: 1, OnDegraded: func(failover.Event) {}, // for a busy machine is no outage
 	}})
 	const limit = 400
 	global, user := bounded(t, "global", limit, limiter.SlidingWindow), bounded(t, "user", 10_000, limiter.TokenBucket)
-	keys, _ := scattered(t, nodes, s.bounded[0], user)
-	everybody, _ := scattered(t, nodes, s.bounded[0], global)
-	await(t, "Redis to decide on each key", func() bool {
+	keys, everybody := scattered(nodes, "user"), scattered(nodes, "global")
+	redistest.Await(t, "Redis to decide on each key", func() bool {
 		return !slices.ContainsFunc(keys, func(key string) bool { return decideOne(t, s, user, key, 0).Degraded })
 	})
 	decideOne(t, s, global, everybody[0], 0)
@@ -281,10 +290,10 @@ func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 				if !assert.NoError(t, s.Decide(t.Context(), charges)) {
 					return
 				}
-				switch d := decisionsOf(charges); {
-				case !allowed(d):
+				switch {
+				case !allowed(charges):
 					refused.Add(1)
-				case d[0].Degraded:
+				case charges[0].Decision.Degraded:
 					locally.Add(1)
 				default:
 					admitted.Add(1)
@@ -308,22 +317,21 @@ func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
+	client := redistest.CloseAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, // on a busy machine a move takes long
 	}))
-	// Keys whose batches travel together, so that one that is redirected has company.
-	names := storeOn(client, Options{}, time.Second)
+	// Keys whose batches travel together, so that one that is redirected has company: of a range of 512 hash slots.
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {
-		if key := fmt.Sprint("key ", i); names.part(names.names.Digest(key)) == 0 {
+		key := fmt.Sprint("key ", i)
+		if slot := nodes[0].MustDo("CLUSTER", "KEYSLOT", nameOf("hot", key)); number(t, slot) < 512 {
 			keys = append(keys, key)
 		}
 	}
 	c := gather(t, client, 10*time.Second, keys...)
 	for round := range 4 {
 		for i, key := range keys {
-			name := names.names.Name(names.names.Digest(key), c.quotas[hot][0])
-			redistest.MoveSlot(nodes, name, nodes[(round+i)%3])
+			redistest.MoveSlot(nodes, nameOf("hot", key), nodes[(round+i)%3])
 			c.awaitMore("decisions", &c.byRedis, 50)
 		}
 	}
@@ -374,7 +382,7 @@ func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
 	q := bounded(t, "rule", 1000, limiter.TokenBucket)
 	for name, client := range clients {
 		const timeout = 50 * time.Millisecond
-		s := New(client, Options{}).Within(timeout)
+		s := redisstore.New(client, redisstore.Options{}).Within(timeout)
 		for range 4 {
 			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}), name)
 		}
