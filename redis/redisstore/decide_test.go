@@ -27,13 +27,13 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 			charges = append(charges, limiter.Charge{Quota: q, Key: fmt.Sprint("key ", rules, i%3), Cost: 1})
 		}
 		require.NoError(t, s.Decide(t.Context(), charges)) // Redis learns the scripts
-		require.NoError(t, s.change(t.Context(), settle, refunds(charges...)))
+		require.NoError(t, s.change(t.Context(), settle, refunds(charges...), all(charges)))
 		before := roundTrips(t, server)
 		for range 12 { // 10 taken, 2 refused
 			require.NoError(t, s.Decide(t.Context(), charges))
 		}
 		assert.Equal(t, 12, roundTrips(t, server)-before, "12 decisions about %d rules are 12 round trips", rules)
-		require.NoError(t, s.change(t.Context(), settle, refunds(charges...)))
+		require.NoError(t, s.change(t.Context(), settle, refunds(charges...), all(charges)))
 		require.NoError(t, s.Reset(t.Context(), charges))
 		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
 	}
@@ -176,7 +176,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		require.ErrorContains(t, err, "NOPERM", "an error of one server is an error of the decision")
 		assert.EqualValues(t, 9, decideOne(t, s, q, keys[0], 0).Remaining, "what the other server took is given back")
 	}
-	assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, keys[1], 1), charge(q, keys[0], 1))))
+	assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, keys[1], 1), charge(q, keys[0], 1)), []int{0, 1}))
 	assert.EqualValues(t, 10, decideOne(t, s, q, keys[0], 0).Remaining, "what can be given back is, though another server fails")
 	two.MustDo("ACL", "SETUSER", "default", "+eval", "+evalsha")
 	assert.EqualValues(t, 9, decideOne(t, s, q, keys[1], 0).Remaining)

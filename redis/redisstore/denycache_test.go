@@ -51,7 +51,7 @@ func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 	q := quotaOf(t, "rule", limiter.PerHour(5))
 	c := []limiter.Charge{charge(q, "key", 5)}
 	for name, change := range map[string]func() error{
-		"given back": func() error { return other.change(t.Context(), settle, refunds(c...)) },
+		"given back": func() error { return other.change(t.Context(), settle, refunds(c...), all(c)) },
 		"reset":      func() error { return other.Reset(t.Context(), c) },
 	} {
 		decideOne(t, s, q, "key", 5)
@@ -219,7 +219,7 @@ func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
 					t.Errorf("%d units of 3 are held at once", now)
 				}
 				held[k].Add(-1)
-				assert.NoError(t, s.change(t.Context(), settle, refunds(c...)))
+				assert.NoError(t, s.change(t.Context(), settle, refunds(c...), all(c)))
 			}
 		})
 	}

@@ -320,7 +320,7 @@ func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 func (w *comparison) settle(charges []limiter.Charge) {
 	w.t.Helper()
 	w.note("at %d settle %v", w.clock.micros.Load(), shown(charges))
-	w.check(w.store.change(context.Background(), settle, charges))
+	w.check(w.store.change(context.Background(), settle, charges, all(charges)))
 	w.model.settle(charges, w.clock.micros.Load())
 }
 
@@ -768,7 +768,7 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 				back := []limiter.Charge{{Quota: q, Key: key, Cost: -c.draw(1, 10)}}
 				back[0].Decision.Receipt.At = pick(c, w.times)
 				w.note("settle %v", shown(back))
-				w.check(s.change(context.Background(), settle, back))
+				w.check(s.change(context.Background(), settle, back, all(back)))
 				w.model.settle(back, clock.micros.Load())
 			}
 			w.compareStored([]*limiter.Quota{q}, []string{key})

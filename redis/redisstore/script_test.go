@@ -73,7 +73,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 		server.MustDo("SCRIPT", "FLUSH")
 		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		server.MustDo("SCRIPT", "FLUSH")
-		require.NoError(t, s.change(t.Context(), settle, refunds(back)))
+		require.NoError(t, s.change(t.Context(), settle, refunds(back), []int{0}))
 		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
 		server.MustDo("SCRIPT", "FLUSH")
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
@@ -153,7 +153,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)})
 				assert.Error(t, err, by)
 				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
-				assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, "key", 1))), by)
+				assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, "key", 1)), []int{0}), by)
 				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
 				ttl := integer(t, server.MustDo("PTTL", name))
 				if expires {
@@ -296,7 +296,7 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 			}
 			admin.MustDo("PERSIST", nameOf(s, before, "key"))
 		}
-		if err := s.change(t.Context(), settle, refunds(charge(before, "key", 1))); err != nil {
+		if err := s.change(t.Context(), settle, refunds(charge(before, "key", 1)), []int{0}); err != nil {
 			return err
 		}
 		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {

@@ -230,7 +230,7 @@ func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
 			for k := range keys {
 				wg.Go(func() {
 					for range times {
-						if s.change(t.Context(), settle, refunds(charge(q, strconv.Itoa(k), 1))) == nil {
+						if s.change(t.Context(), settle, refunds(charge(q, strconv.Itoa(k), 1)), []int{0}) == nil {
 							heard[k]++
 						}
 					}

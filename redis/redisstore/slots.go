@@ -121,11 +121,11 @@ func (h *slots) choose(c *call) error {
 	return nil
 }
 
-// take acquires the slots of charges, which may be on several nodes, and fills in their decisions. Those that it
-// took are kept until keep or undo.
-func (h *slots) take(ctx context.Context, charges []limiter.Charge) (parts []*call, err error) {
+// take acquires the slots of the charges at the indexes, which may be on several nodes. Those that it took are kept
+// until keep or undo.
+func (h *slots) take(ctx context.Context, charges []limiter.Charge, at []int) (parts []*call, err error) {
 	var failed []error
-	calls := h.s.calls(acquire, charges)
+	calls := h.s.calls(acquire, charges, at)
 	left := make([]call, len(calls)) // a call that we leave is no longer ours
 	for i, c := range calls {
 		if err := h.choose(c); err != nil {
@@ -417,7 +417,7 @@ func (h *slots) ask() {
 	}
 	h.mu.Unlock()
 	for part := range slices.Chunk(due, maxBatch) {
-		for _, c := range h.s.calls(acquire, part) {
+		for _, c := range h.s.calls(acquire, part, all(part)) {
 			c.ended = h.heard
 			h.s.pipe(c.tag).linger(c)
 		}

@@ -147,7 +147,25 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if slices.ContainsFunc(charges, ofSlots) {
 		return s.decideWithSlots(ctx, charges)
 	}
-	return s.decideRates(ctx, take, charges)
+	if len(charges) > 1 && s.transport.IsSplit() {
+		return s.decideRates(ctx, take, charges, all(charges))
+	}
+	c := s.call(take, charges)
+	if err := s.askOne(ctx, c); err != nil {
+		return err
+	}
+	s.conclude(c)
+	c.free()
+	return nil
+}
+
+// all returns the indexes of charges.
+func all(charges []limiter.Charge) []int {
+	at := make([]int, len(charges))
+	for i := range at {
+		at[i] = i
+	}
+	return at
 }
 
 func ofSlots(c limiter.Charge) bool { return c.Quota.InFlight() }
@@ -156,17 +174,9 @@ func ofSlots(c limiter.Charge) bool { return c.Quota.InFlight() }
 // released: that is exact and can be repeated, where a refund is neither. If a slot is refused, the other charges are
 // looked at.
 func (s *store) decideWithSlots(ctx context.Context, charges []limiter.Charge) error {
-	var own, rates []limiter.Charge
-	var ownAt, ratesAt []int
-	for i, c := range charges {
-		if ofSlots(c) {
-			own, ownAt = append(own, c), append(ownAt, i)
-		} else {
-			rates, ratesAt = append(rates, c), append(ratesAt, i)
-		}
-	}
-	parts, err := s.slots.take(ctx, own)
-	err = renumber(err, ownAt)
+	own, rates := split(charges)
+	parts, err := s.slots.take(ctx, charges, own)
+	report(charges, parts)
 	isTaken := err == nil
 	for _, c := range parts {
 		isTaken = isTaken && stores.Taken(c.charges)
@@ -176,73 +186,46 @@ func (s *store) decideWithSlots(ctx context.Context, charges []limiter.Charge) e
 		if !isTaken {
 			op = look
 		}
-		err = renumber(s.decideRates(ctx, op, rates), ratesAt)
-		isTaken = isTaken && err == nil && stores.Taken(rates)
+		err = s.decideRates(ctx, op, charges, rates)
+		isTaken = isTaken && err == nil && stores.Taken(charges)
 	}
 	if isTaken {
 		s.slots.keep(parts)
 	} else {
 		s.slots.undo(parts)
-	}
-	for i, at := range ratesAt {
-		charges[at].Decision = rates[i].Decision
+		report(charges, parts)
 	}
 	for _, c := range parts {
-		for i := range c.charges {
-			at := i
-			if c.indexes != nil {
-				at = c.indexes[i]
-			}
-			charges[ownAt[at]].Decision = c.charges[i].Decision
-		}
 		c.free()
 	}
 	return err
 }
 
-// renumber returns err as one about other indexes: at says where each charge is.
-func renumber(err error, at []int) error {
-	if err == nil {
-		return nil
-	}
-	all, isJoined := err.(interface{ Unwrap() []error })
-	if isJoined {
-		var errs []error
-		for _, err := range all.Unwrap() {
-			errs = append(errs, renumber(err, at))
+// split returns the indexes of charges for slots, and of the others.
+func split(charges []limiter.Charge) (slots, rates []int) {
+	for i, c := range charges {
+		if ofSlots(c) {
+			slots = append(slots, i)
+		} else {
+			rates = append(rates, i)
 		}
-		return errors.Join(errs...)
 	}
-	part, ok := err.(interface{ Charges() []int })
-	if !ok {
-		if errors.Is(err, limiter.ErrCharges) || errors.Is(err, context.Canceled) {
-			return err
-		}
-		return &partError{err, at}
-	}
-	var indexes []int
-	for _, i := range part.Charges() {
-		indexes = append(indexes, at[i])
-	}
-	if foreign, ok := err.(*foreignError); ok {
-		return &foreignError{foreign.name, indexes}
-	}
-	return &partError{err, indexes}
+	return slots, rates
 }
 
-// decideRates decides about charges without slots, and takes them if op is take. One script may not reach all keys:
-// then each key has a call of its own, and if one is refused or fails, the others are refunded.
-func (s *store) decideRates(ctx context.Context, op op, charges []limiter.Charge) error {
-	calls := s.calls(op, charges)
-	if len(calls) == 1 && calls[0].indexes == nil {
-		c := calls[0]
-		err := s.askOne(ctx, c)
-		if err == nil {
-			s.conclude(c)
-			c.free()
+// report copies the decisions of calls to the charges that they were made of.
+func report(charges []limiter.Charge, calls []*call) {
+	for _, c := range calls {
+		for i, index := range c.indexes {
+			charges[index].Decision = c.charges[i].Decision
 		}
-		return err
 	}
+}
+
+// decideRates decides about the charges at the indexes, which have no slots, and takes them if op is take. One script
+// may not reach all keys: then each key has a call of its own, and if one is refused or fails, the others are refunded.
+func (s *store) decideRates(ctx context.Context, op op, charges []limiter.Charge, at []int) error {
+	calls := s.calls(op, charges, at)
 	all, decided := true, calls[:0]
 	var failed []error
 	for i, err := range s.ask(ctx, calls) {
@@ -256,10 +239,8 @@ func (s *store) decideRates(ctx context.Context, op op, charges []limiter.Charge
 	if op == take && (!all || failed != nil) {
 		s.undo(decided)
 	}
+	report(charges, decided)
 	for _, c := range decided {
-		for i, index := range c.indexes {
-			charges[index].Decision = c.charges[i].Decision
-		}
 		c.free()
 	}
 	return errors.Join(failed...)
@@ -307,17 +288,14 @@ func (s *store) call(op op, charges []limiter.Charge) *call {
 	return c
 }
 
-// calls makes calls of charges: one, or one for each key if a script can reach one key only. A key is in one slot of a
-// Cluster, and so on one node.
-func (s *store) calls(op op, charges []limiter.Charge) (calls []*call) {
-	if len(charges) == 1 || !s.transport.IsSplit() {
-		return []*call{s.call(op, charges)}
-	}
-	asked := s.denied.asking()
-	for i := range charges {
+// calls makes calls of the charges at the indexes: one, or one for each key if a script can reach one key only. A key
+// is in one slot of a Cluster, and so on one node.
+func (s *store) calls(op op, charges []limiter.Charge, at []int) (calls []*call) {
+	isSplit, asked := s.transport.IsSplit(), s.denied.asking()
+	for _, i := range at {
 		charge := &charges[i]
 		tag := s.names.Digest(charge.Key)
-		p := slices.IndexFunc(calls, func(c *call) bool { return c.tag == tag })
+		p := slices.IndexFunc(calls, func(c *call) bool { return !isSplit || c.tag == tag })
 		if p < 0 {
 			p = len(calls)
 			calls = append(calls, newCall(op))
@@ -433,24 +411,17 @@ func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	var slots, rates []limiter.Charge
-	for _, c := range charges {
-		if ofSlots(c) {
-			slots = append(slots, c)
-		} else {
-			rates = append(rates, c)
-		}
-	}
-	return errors.Join(s.change(ctx, reset, rates), s.change(ctx, resetSlots, slots))
+	slots, rates := split(charges)
+	return errors.Join(s.change(ctx, reset, charges, rates), s.change(ctx, resetSlots, charges, slots))
 }
 
-// change settles or resets charges. It waits for Redis.
-func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) error {
-	if err := ctx.Err(); err != nil || len(charges) == 0 {
+// change settles or resets the charges at the indexes. It waits for Redis.
+func (s *store) change(ctx context.Context, op op, charges []limiter.Charge, at []int) error {
+	if err := ctx.Err(); err != nil || len(at) == 0 {
 		return err
 	}
 	defer s.denied.invalidate(charges)
-	calls := s.calls(op, charges)
+	calls := s.calls(op, charges, at)
 	errs := s.ask(ctx, calls)
 	for i, c := range calls {
 		if errs[i] == nil {
@@ -467,25 +438,26 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	owed := make([]limiter.Charge, 0, len(settlements)) // or refunded, where the cost is below 0
+	charges := make([]limiter.Charge, len(settlements)) // that are owed, or refunded, where the cost is below 0
+	var owed []int
 	for i := range settlements {
-		c := settlements[i].Charge
+		c := &charges[i]
+		*c = settlements[i].Charge
 		if c.Cost = settlements[i].Actual - c.Cost; c.Cost == 0 {
 			continue
 		}
-		if ofSlots(c) {
-			s.slots.correct(&c)
-			s.denied.invalidate([]limiter.Charge{c})
-			continue
+		if ofSlots(*c) {
+			s.slots.correct(c)
+		} else {
+			owed = append(owed, i)
 		}
-		owed = append(owed, c)
+		s.denied.invalidate(charges[i : i+1])
 	}
-	s.denied.invalidate(owed)
-	for i, c := range owed {
-		if c.Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
-			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
+	for n, i := range owed {
+		if charges[i].Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
+			return s.change(context.WithoutCancel(ctx), settle, charges, owed[n:])
 		}
-		c := s.call(settle, owed[i:i+1])
+		c := s.call(settle, charges[i:i+1])
 		c.ended = s.settled
 		s.pipe(c.tag).linger(c)
 	}
