@@ -32,7 +32,7 @@ import (
 // object is incomplete, has text behind it or a comment in front, or is longer than maxBytes; the value
 // is neither a string nor a whole number; the body is not in UTF-8, has a Content-Encoding or another
 // charset, or cannot be read to its end. The type in the Content-Type does not matter, because a handler
-// may ignore it. A request has no key if it has no body, if the body is no object, and if the field is
+// may ignore it; but if it is a form's, and the body has the field as a form too, the body is ambiguous. A request has no key if it has no body, if the body is no object, and if the field is
 // missing, null or empty.
 //
 // The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
@@ -128,7 +128,8 @@ func Body(r *http.Request, maxBytes int) ([]byte, error) {
 		r.Body = b
 	}
 	first, err := b.first(maxBytes)
-	if err == nil && len(first) == 0 && r.ContentLength > 0 {
+	isRead := r.ContentLength > 0 || len(r.PostForm) > 0 || r.MultipartForm != nil // also of a body of unknown length
+	if err == nil && len(first) == 0 && isRead {
 		err = errReadBefore
 	}
 	return first, err

@@ -28,7 +28,7 @@ import (
 // If two readers could find different values, the error is [ErrAmbiguous]: the field stands twice, in the
 // query, in a part with a file name, or under a name that some program takes for this one (ACCOUNT,
 // account[]); the value has a control character or is not in UTF-8; the form has a wrong escape or a ;
-// between fields; parts have headers or ends of lines that programs read differently; the body is longer
+// between fields; the body may also be JSON; parts have headers or ends of lines that programs read differently; the body is longer
 // than maxBytes, has a Content-Encoding, another charset or no Content-Type, or cannot be read to its end;
 // the method is not POST, PUT or PATCH; other code has read the body before. A request has no key if it has no body, if its body is of another
 // type, and if the field is missing or empty.
@@ -61,17 +61,16 @@ func newFormField(name string, maxBytes int, errLong error) (Func, error) {
 	if maxBytes < 1 || maxBytes > mostBody {
 		return nil, fmt.Errorf("maxBytes is %d bytes for the field %s: it must be from 1 to %d", maxBytes, name, mostBody)
 	}
-	prefix := formTag + name + ":"
+	prefix, lower := formTag+name+":", strings.ToLower(name)
 	var errUnclear error = ambiguous("a form in which programs find different fields " + name)
 	return func(r *http.Request) (string, error) {
 		if r.URL != nil {
-			if values, clear := route.Query(nil, r.URL.RawQuery, name); len(values) > 0 || !clear {
+			if values, clear := route.Query(nil, strings.ToLower(r.URL.RawQuery), lower); len(values) > 0 || !clear {
 				return "", errUnclear
 			}
 		}
 		types := strings.Join(r.Header["Content-Type"], ",")
-		kind := strings.ToLower(types)
-		if kind != "" && !strings.Contains(kind, "form") && !strings.Contains(kind, "multipart") {
+		if types != "" && !isForm(r) {
 			return "", ErrNoKey
 		}
 		body, err := Body(r, maxBytes)
@@ -96,7 +95,7 @@ func newFormField(name string, maxBytes int, errLong error) (Func, error) {
 			switch {
 			case given == name && len(all) == 1:
 				value = all[0]
-			case route.MayName(strings.ToLower(given), strings.ToLower(name)):
+			case route.MayName(strings.ToLower(given), lower):
 				return "", errUnclear
 			}
 		}
@@ -108,13 +107,25 @@ func newFormField(name string, maxBytes int, errLong error) (Func, error) {
 			return "", errUnclear
 		case !isUTF8(r.Header["Content-Type"], []byte(value)):
 			return "", errEncoded
+		case mayBeObject(body):
+			return "", errBoth
 		}
 		return prefix + value, nil
 	}, nil
 }
 
+// isForm reports whether some program may read r's body as a form because of its type.
+func isForm(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header["Content-Type"], func(kind string) bool {
+		kind = strings.ToLower(kind)
+		return strings.Contains(kind, "form") || strings.Contains(kind, "multipart")
+	})
+}
+
 // formMethods are the methods of which net/http reads all forms.
 var formMethods = []string{http.MethodPost, http.MethodPut, http.MethodPatch}
+
+var errBoth error = ambiguous("a body that has the field both as a form and as JSON")
 
 var errNoForm error = ambiguous("a body that programs may or may not read as a form")
 

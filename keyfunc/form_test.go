@@ -115,6 +115,8 @@ func TestAFormThatIsNotOnlyInTheBodyIsAmbiguous(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"also in the query":      func(r *http.Request) { r.URL.RawQuery = "account=jane" },
 		"unclear in the query":   func(r *http.Request) { r.URL.RawQuery = "x=1;account=joe" },
+		"under another name":     func(r *http.Request) { r.URL.RawQuery = "ACCOUNT%5b%5d=joe" },
+		"read by other code":     func(r *http.Request) { _ = r.ParseForm() },
 		"only in the query":      func(r *http.Request) { r.URL.RawQuery, r.Body = "account=jane", http.NoBody },
 		"encoded":                func(r *http.Request) { r.Header["Content-Encoding"] = []string{"", "gzip"} },
 		"two types":              func(r *http.Request) { r.Header.Add("Content-Type", "application/json") },
@@ -176,6 +178,24 @@ func TestAFormsFieldIsAKeyOfAFile(t *testing.T) {
 	assert.ErrorContains(t, err, "too long to read its fields")
 	_, err = keyfunc.Parse("form:a&b", nil)
 	assert.ErrorContains(t, err, "is of kind form and has a wrong name")
+}
+
+// The handler may go by the type, or by the first byte.
+func TestABodyIsNoFormAndJSONAtOnce(t *testing.T) {
+	asJSON, asForm := keyfunc.JSONField("account", 256), keyfunc.FormField("account", 256)
+	for _, body := range []string{
+		`{"account":"jane","x":"=&account=joe&y="}`, `{"account":"jane","x":";Account=joe;"}`, `{"account":"jane","x":"&%61ccount[]=joe"}`, ` {"account":"jane","x":"&account&"}`,
+	} {
+		for name, key := range map[string]keyfunc.Func{"JSON": asJSON, "JSON first": keyfunc.First(asJSON, asForm), "form first": keyfunc.First(asForm, asJSON)} {
+			_, err := key(form(urlencoded, body))
+			assert.ErrorIs(t, err, keyfunc.ErrAmbiguous, "%s: %s", name, body)
+		}
+		_, err := asJSON(form("application/json", body))
+		assert.NoError(t, err, body)
+	}
+	_, err := asForm(form(urlencoded, `{"x":"=&account=joe&y="}`))
+	assert.ErrorIs(t, err, keyfunc.ErrAmbiguous)
+	assert.Equal(t, "body:account:jane", keyOf(t, keyfunc.First(asForm, asJSON), form(urlencoded, `{"account":"jane","x":"a&b=#"}`)), "curl -d")
 }
 
 func TestWrongFormFieldsPanic(t *testing.T) {

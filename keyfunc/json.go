@@ -119,9 +119,21 @@ func (m *jsonMember) of(r *http.Request) (found scalar, err error) {
 		return found, ErrNoKey
 	case tooLong:
 		return found, m.errLong
+	case isForm(r) && m.isInForm(string(text)):
+		return found, errBoth
 	}
 	b, _ := reading.Behind[*body](r.Body)
 	return b.member(m, object)
+}
+
+// isInForm reports whether a form has a field at the path of m, as in {"account":"jane","x":"&account=joe&"}.
+func (m *jsonMember) isInForm(form string) bool {
+	for pair := range strings.FieldsFuncSeq(form, func(c rune) bool { return c == '&' || c == ';' }) {
+		if name, _, _ := strings.Cut(pair, "="); route.MayName(strings.ToLower(name), strings.ToLower(m.path)) {
+			return true
+		}
+	}
+	return false
 }
 
 // A foundMember is what was found in a body.

@@ -85,19 +85,24 @@ func (s *SignIn) entries(r *http.Request) (all []entry) {
 	return all
 }
 
-// nonce returns the nonce of r's device if it is known to the account, or nothing.
-func (s *SignIn) nonce(r *http.Request, account string) string {
+// entryFor returns the entry for an account in r's cookie.
+func (s *SignIn) entryFor(r *http.Request, account string) (of entry, ok bool) {
 	for _, e := range s.entries(r) {
-		if !s.seals.isDigest(e.account, ofAccount+account) {
-			continue
+		if s.seals.isDigest(e.account, ofAccount+account) {
+			return e, true
 		}
-		epoch, err := s.options.Epoch(r.Context(), account)
-		if err == nil && s.seals.isDigest(e.epoch, ofEpoch+epoch) {
-			return e.nonce
-		}
-		return ""
 	}
-	return ""
+	return entry{}, false
+}
+
+// isKnown reports whether r's device is known to the account.
+func (s *SignIn) isKnown(r *http.Request, account string) bool {
+	e, ok := s.entryFor(r, account)
+	if !ok {
+		return false
+	}
+	epoch, err := s.options.Epoch(r.Context(), account)
+	return err == nil && s.seals.isDigest(e.epoch, ofEpoch+epoch)
 }
 
 // isSent reports whether the header was written, as far as Weir, or a router such as gin, has seen.

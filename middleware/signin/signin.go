@@ -45,6 +45,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ type Options struct {
 	// Epoch returns a text that changes whenever the password of the account does, such as the time of
 	// the change. A cookie from before the change is then worthless, so call Remember on the device where
 	// the owner changes it. Account is normalized. Succeeded and Remember call Epoch once. A request from a
-	// device with a cookie of the account calls it four times, and other requests never. If it returns an
+	// device with a cookie of the account calls it three times, and other requests never. If it returns an
 	// error, the device counts as a stranger. Nil: cookies outlive the password, so who knew the old one
 	// can guess the new one with every cookie of that time.
 	Epoch func(ctx context.Context, account string) (string, error)
@@ -157,7 +158,7 @@ func (s *SignIn) Rules() []middleware.Rule {
 	one := middleware.Reserve(func(*http.Request) int64 { return 1 })
 	account := func(r *http.Request) (string, error) {
 		account, err := s.stranger(r)
-		return keyfunc.Claimed.Mark("account:" + account), err
+		return keyfunc.Claimed.Mark(accountTag + account), err
 	}
 	networkOf := keyfunc.First(s.options.Network, keyfunc.Global)
 	network := func(r *http.Request) (string, error) {
@@ -199,24 +200,28 @@ func (s *SignIn) accountOf(r *http.Request) (string, error) {
 // stranger returns the account that r tries, or ErrNoKey if r comes from a known device of the account.
 func (s *SignIn) stranger(r *http.Request) (account string, err error) {
 	account, err = s.accountOf(r)
-	if err == nil && s.nonce(r, account) != "" {
+	if err == nil && s.isKnown(r, account) {
 		return "", keyfunc.ErrNoKey
 	}
 	return account, err
 }
 
-// knownDevice is the key of a known device of the account that r tries.
+// knownDevice is the key of a device that has signed in to the account that r tries. It does not ask for the epoch: if
+// Epoch fails for this rule alone, the rules of strangers would skip r as well, and nothing would count it.
 func (s *SignIn) knownDevice(r *http.Request) (string, error) {
 	account, err := s.accountOf(r)
 	if err != nil {
 		return "", err
 	}
-	nonce := s.nonce(r, account)
-	if nonce == "" {
+	e, ok := s.entryFor(r, account)
+	if !ok {
 		return "", keyfunc.ErrNoKey
 	}
-	return keyfunc.Claimed.Mark("device:" + nonce + ":" + account), nil
+	return keyfunc.Claimed.Mark("device:" + e.nonce + ":" + accountTag + account), nil
 }
+
+// accountTag stands before the account in the keys of the rules.
+const accountTag = "account:"
 
 // Succeeded reports that the password of r was right. It refunds what r was charged, forgets the failures on the
 // account from the same network, and sets the cookie, so call it before the header is written. R must be the request
@@ -226,14 +231,11 @@ func (s *SignIn) knownDevice(r *http.Request) (string, error) {
 // go on. The error is middleware.ErrNotApplied if r has not passed the rules, and limiter.ErrSettled after an earlier
 // Succeeded or Failed for r; then no cookie is set.
 func (s *SignIn) Succeeded(w http.ResponseWriter, r *http.Request) error {
-	account, rule, err := s.counted(r)
-	if err == nil {
-		err = middleware.Settle(r.Context(), rule, 0)
-	}
+	account, rules, err := s.settle(r, 0)
 	if err != nil {
 		return fmt.Errorf("signin: Succeeded: %w", err)
 	}
-	if rule == s.account {
+	if slices.Contains(rules, s.account) {
 		if err = middleware.Reset(r.Context(), s.network); err != nil { // in an outage: at least this request costs nothing
 			err = errors.Join(err, middleware.Settle(r.Context(), s.network, 0))
 		}
@@ -246,11 +248,7 @@ func (s *SignIn) Succeeded(w http.ResponseWriter, r *http.Request) error {
 // unless Succeeded is called. After Failed, Succeeded returns an error, and the answer counts as one of status 401 for
 // other rules with Counts (see middleware.CountAs), such as a form that is shown again with status 200.
 func (s *SignIn) Failed(r *http.Request) error {
-	_, rule, err := s.counted(r)
-	if err == nil {
-		err = middleware.Settle(r.Context(), rule, 1)
-	}
-	if err != nil {
+	if _, _, err := s.settle(r, 1); err != nil {
 		return fmt.Errorf("signin: Failed: %w", err)
 	}
 	return middleware.CountAs(r.Context(), http.StatusUnauthorized)
@@ -258,17 +256,29 @@ func (s *SignIn) Failed(r *http.Request) error {
 
 var errUnread = errors.New("the account of the request could not be read, so it was counted with all such requests")
 
-// counted returns the account that the rules have counted r on, and the rule that every such request meets: that of
-// known devices, or that of strangers. The handler may have replaced the body.
-func (s *SignIn) counted(r *http.Request) (account, rule string, err error) {
-	key, err := middleware.KeyOf(r.Context(), s.device)
-	if text, ok := strings.CutPrefix(key, "device:"); ok && err == nil {
-		return text[nonceSize+len(":"):], s.device, nil
+// settle settles r at that cost for the rules by device and by account: one of them counts each request, and both
+// count that of a device whose epoch is over. It returns the account under which they count r, as the handler may have
+// replaced the body.
+func (s *SignIn) settle(r *http.Request, units int64) (account string, rules []string, err error) {
+	for _, rule := range []string{s.device, s.account} {
+		key, missing := middleware.KeyOf(r.Context(), rule)
+		if missing != nil {
+			err = missing
+			continue
+		}
+		_, account, _ = strings.Cut(key, accountTag)
+		rules = append(rules, rule)
 	}
-	key, err = middleware.KeyOf(r.Context(), s.account)
-	account, ok := strings.CutPrefix(key, "account:")
-	if err == nil && !ok {
-		err = errUnread
+	switch {
+	case rules == nil:
+		return "", nil, err
+	case account == "":
+		return "", nil, errUnread
 	}
-	return account, s.account, err
+	for _, rule := range rules {
+		if err = middleware.Settle(r.Context(), rule, units); err != nil {
+			return "", nil, err
+		}
+	}
+	return account, rules, nil
 }
