@@ -192,6 +192,13 @@ func (b *body) readAhead(most int) error {
 
 const firstRead = 512
 
+// Replace has the handler read text in place of the body, which was read ahead to its end.
+func (b *body) Replace(text []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ahead, b.members = text, nil
+}
+
 // Release frees what was read ahead, if the handler has read it. It must not be read again.
 func (b *body) Release() {
 	b.mu.Lock()

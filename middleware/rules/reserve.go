@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/reading"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -69,14 +70,20 @@ func (s *Settlement) of(answer *http.Response, body []byte, reserved int64) (uni
 // WithMax returns the JSON body of a request, with s.MaxTokens as its s.Max if the request has no maximum.
 func (s *Settlement) WithMax(r *http.Request, body []byte) []byte {
 	for _, limit := range s.limits {
-		if _, ok, err := limit(r); ok || err != nil {
+		if n, _, err := limit(r); n > 0 || err != nil {
 			return body
 		}
 	}
-	end := bytes.LastIndexByte(body, '}')
-	if s.Max == "" || end < 0 || !json.Valid(body) {
+	var members map[string]json.RawMessage
+	if s.Max == "" || json.Unmarshal(body, &members) != nil || members == nil {
 		return body
 	}
+	if _, isUnset := members[s.Max]; isUnset { // such as null: of two members a service may read the first
+		members[s.Max] = fmt.Append(nil, s.MaxTokens)
+		changed, _ := json.Marshal(members) // it was valid
+		return changed
+	}
+	end := bytes.LastIndexByte(body, '}')
 	comma := ","
 	if bytes.HasSuffix(bytes.TrimRight(body[:end], " \t\r\n"), []byte("{")) {
 		comma = ""
@@ -125,6 +132,8 @@ func (c *checker) reserve(path []string, name string, given *cost) (none middlew
 		c.at(at, "needs settle: usage or {header: X-Cost}, or true if the application settles: without it each request costs what it reserves")
 	case settle.By != "" && settle.Header != "", settle.By == "" && settle.Header == "":
 		c.at(sub(path, "settle"), "needs one of usage, {header: X-Cost} and true")
+	case settle.Header != "" && !isField(settle.Header):
+		c.at(sub(path, "settle", "header"), "%.64q is not the name of a field that can have a cost, such as X-Cost", settle.Header)
 	case given.Usage != nil && settle.By != "usage":
 		c.at(sub(path, "usage"), "needs settle: usage")
 	case !asks && u.NoMax == "":
@@ -142,6 +151,13 @@ func (c *checker) reserve(path []string, name string, given *cost) (none middlew
 		c.settlements[name] = s
 	}
 	return middleware.TryCostOf(made.cost).Reserved()
+}
+
+// isField reports whether name is a field of answers that can have a cost.
+func isField(name string) bool {
+	_, err := keyfunc.Parse("header:"+name, nil)
+	field := http.CanonicalHeaderKey(name)
+	return err == nil && field != contentLength && !route.IsOfConnection(field)
 }
 
 // whole warns of a reservation that takes the whole limit.
@@ -181,11 +197,11 @@ func (v *reservation) cost(r *http.Request) (int64, error) {
 	var used tokens.Usage
 	given := false
 	for _, limit := range v.limits {
-		n, ok, err := limit(r)
+		n, _, err := limit(r)
 		if err != nil {
 			return 0, err
 		}
-		given, used.Output = given || ok, max(used.Output, n)
+		given, used.Output = given || n > 0, max(used.Output, n) // some services take 0 for no maximum
 	}
 	switch {
 	case !given && v.needsLimit:

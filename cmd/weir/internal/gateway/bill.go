@@ -1,12 +1,12 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/internal/reading"
@@ -52,7 +52,8 @@ func (g *Gateway) billed(w http.ResponseWriter, r *http.Request) (*http.Request,
 	if len(b.rules) > 0 {
 		r = r.WithContext(context.WithValue(b.ctx, billKey{}, b))
 	}
-	if b.usage && r.Body != nil && r.Body != http.NoBody {
+	asks = asks && strings.HasSuffix(r.URL.Path, "/chat/completions")
+	if b.usage && (asks || b.adds()) && r.Body != nil && r.Body != http.NoBody {
 		text, err := keyfunc.Body(r, reading.MostJSON)
 		if err != nil {
 			b.nothing()
@@ -66,40 +67,47 @@ func (g *Gateway) billed(w http.ResponseWriter, r *http.Request) (*http.Request,
 			http.Error(w, "The body cannot be read.", status)
 			return nil, false
 		}
-		changed := text
 		for i := range b.rules {
-			changed = b.rules[i].WithMax(r, changed)
+			text = b.rules[i].WithMax(r, text)
 		}
-		if asks && strings.HasSuffix(r.URL.Path, "/chat/completions") {
-			changed, b.asked = tokens.Ask(changed)
+		if asks {
+			text, b.asked = tokens.Ask(text)
 		}
-		if len(changed) != len(text) {
-			r.Body = &sent{Reader: bytes.NewReader(changed), Closer: r.Body}
-			r.ContentLength, r.TransferEncoding = int64(len(changed)), nil
-			return r, true
+		if body, ok := reading.Behind[ahead](r.Body); ok {
+			body.Replace(text)
+			r.ContentLength, r.TransferEncoding = int64(len(text)), nil
 		}
 	}
-	if _, isAhead := reading.Behind[releaser](r.Body); isAhead {
-		r.Body = &sent{Reader: r.Body, Closer: r.Body}
+	if body, ok := reading.Behind[ahead](r.Body); ok {
+		r.Body = &sent{r.Body, body}
 	}
 	return r, true
 }
 
-// A releaser is a body that was read ahead.
-type releaser interface{ Release() }
-
-// A sent body frees what was read ahead of a request's body when the upstream has it.
-type sent struct {
-	io.Reader
-	io.Closer
+// adds reports whether a rule may add a maximum of tokens to the body.
+func (b *bill) adds() bool {
+	return slices.ContainsFunc(b.rules, func(o owed) bool { return o.Max != "" })
 }
 
-func (s *sent) Close() error {
-	err := s.Closer.Close()
-	if b, ok := reading.Behind[releaser](s.Closer.(io.ReadCloser)); ok {
-		b.Release()
+// ahead is a body that was read ahead.
+type ahead interface {
+	Replace(text []byte)
+	Release()
+}
+
+// A sent body frees what was read ahead of a request's body when the upstream has it: a stream may take long. ReverseProxy
+// does not close it.
+type sent struct {
+	io.ReadCloser
+	ahead ahead
+}
+
+func (s *sent) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil {
+		s.ahead.Release()
 	}
-	return err
+	return n, err
 }
 
 // settle settles the rules by the upstream's answer: now by a field of it, or when its usage of tokens is known.

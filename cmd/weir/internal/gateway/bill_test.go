@@ -120,8 +120,12 @@ func TestTheAnswerSettlesWhatWasReserved(t *testing.T) {
 		"more than reserved": {reserves, chat, prompt, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"choices":[],"usage":{"prompt_tokens":3000,"completion_tokens":12}}`)
 		}, 3012},
-		"no usage":        {reserves, chat, prompt, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, 1000},
-		"no maximum":      {reserves, chat, `{"model":"m"}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, 4000},
+		"no usage":     {reserves, chat, prompt, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, 1000},
+		"no maximum":   {reserves, chat, `{"model":"m"}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, 4000},
+		"0 as maximum": {reserves, chat, `{"max_tokens":0}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, 4000},
+		"a large upload": {"reserve: 500, settle: usage", "/v1/audio/transcriptions", strings.Repeat("x", 9<<20), func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, completed)
+		}, 42},
 		"the larger":      {reserves, chat, `{"max_tokens":7,"max_completion_tokens":9}`, func(http.ResponseWriter, *http.Request) {}, 9},
 		"several answers": {reserves, chat, `{"max_tokens":70,"n":3}`, func(http.ResponseWriter, *http.Request) {}, 210},
 		"the prompt": {"reserve: {json: max_tokens, missing: 1, input: {bytes_per_unit: 4}}, settle: usage, weights: {input: 2, output: 3}", chat,
@@ -210,12 +214,15 @@ func TestOtherBodiesAreForwardedByteForByte(t *testing.T) {
 	const spaced = "{ \"model\":\t\"m\\u0041\", \"max_tokens\" : 5 }\n"
 	for name, tt := range map[string]struct{ cost, path, body, want string }{
 		"a stream":           {reserves, chat, `{"stream":true,"max_tokens":5}`, `{"stream_options":{"include_usage":true},"stream":true,"max_tokens":5}`},
+		"a stream, null":     {reserves, chat, `{"stream":true,"stream_options":{"include_usage":null}}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
 		"asked by itself":    {reserves, chat, `{"stream":true,"stream_options":{"include_usage":true}}`, ""},
 		"no stream":          {reserves, chat, spaced, ""},
 		"another API":        {reserves, "/v1/messages", `{"stream":true,"max_tokens":5}`, ""},
 		"do not ask":         {reserves + ", usage: {ask: false, no_max: bad_request}", chat, `{"stream":true,"max_tokens":5}`, ""},
 		"no JSON":            {reserves, chat, "stream=true", ""},
 		"gets a maximum":     {reserves + ", usage: {ask: false, no_max: missing}", chat, `{"stream":true, "max_tokens":null }`, `{"stream":true, "max_tokens":null ,"max_completion_tokens":4000}`},
+		"gets it for null":   {reserves + ", usage: {no_max: missing}", "/v1/messages", `{"max_completion_tokens":null, "a":1.0}`, `{"a":1.0,"max_completion_tokens":4000}`},
+		"gets it for 0":      {reserves + ", usage: {no_max: missing}", "/v1/messages", `{"max_completion_tokens":0}`, `{"max_completion_tokens":4000}`},
 		"gets its only one":  {reserves + ", usage: {no_max: missing}", "/v1/messages", " {} ", ` {"max_completion_tokens":4000} `},
 		"has a maximum":      {reserves + ", usage: {no_max: missing}", "/v1/messages", `{"max_tokens":5}`, ""},
 		"gets none, no JSON": {reserves + ", usage: {no_max: missing}", "/v1/messages", `x{}`, ""},
@@ -233,7 +240,7 @@ func TestOtherBodiesAreForwardedByteForByte(t *testing.T) {
 			answer, err := http.DefaultClient.Do(r)
 			require.NoError(t, err)
 			defer answer.Body.Close()
-			assert.Equal(t, name != "a stream", strings.Contains(read(t, answer), "prompt_tokens"))
+			assert.Equal(t, !strings.HasPrefix(name, "a stream"), strings.Contains(read(t, answer), "prompt_tokens"))
 			assert.Equal(t, cmp.Or(tt.want, tt.body), b.text[0])
 			assert.Equal(t, "identity", b.sent[0].Header.Get("Accept-Encoding"))
 			b.used(42)
@@ -334,4 +341,25 @@ func TestARefusedClientTakesNoMemory(t *testing.T) {
 	full := func() bool { return send("e", "Content-Length: 8000000", part).StatusCode == 503 }
 	assert.Eventually(t, full, 20*time.Second, time.Millisecond)
 	assert.Equal(t, 200, send("e", fmt.Sprint("Content-Length: ", len(prompt)), prompt).StatusCode)
+}
+
+func TestAStreamHoldsNothingOfItsRequest(t *testing.T) {
+	s := startWith(t, ofPage(t), upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		event(w, `{"choices":[{"delta":{"content":"hello"}}]}`)
+		<-r.Context().Done()
+	}), nil, serving.NewMemory(20<<20))
+	body := `{"model":"m","stream":true,"pad":"` + strings.Repeat("x", 4<<20) + `"}`
+	used := heap()
+	for i := range 20 {
+		r, err := http.NewRequest("POST", s.url+chat, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", fmt.Sprint("Bearer ", i))
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		require.Equal(t, 200, answer.StatusCode)
+	}
+	assert.Less(t, heap()-used, int64(32<<20))
 }
