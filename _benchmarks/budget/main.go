@@ -46,7 +46,7 @@ endpoints:
     - {name: calls, key: "apikey:Authorization", limit: %d/1m}
     - name: tokens
       key: ["apikey:Authorization", "json:model"]
-      limit: %d/%ds
+      limit: %s
       cost:
         reserve: {json: [max_completion_tokens, max_tokens], missing: %d, input: {bytes_per_unit: 4}}
         settle: usage
@@ -95,44 +95,49 @@ func measure(weir string) int {
 	defer run(redis, "redis-server", "--port", port, "--save", "", "--dir", dir)()
 
 	fmt.Printf("%d clients, %v periods, up to %d tokens of weight %d\n", clients, period, maximum, weight)
-	fmt.Println("| maximum | limit / (clients × reservation) | overspent, of the budget: calendar period | any period | charged | used by the provider |")
-	fmt.Println("|---|--:|--:|--:|--:|--:|")
+	fmt.Println("| maximum | algorithm | limit / (clients × reservation) | overspent, of the budget: calendar period | any period | charged | used by the provider |")
+	fmt.Println("|---|---|--:|--:|--:|--:|--:|")
 	for _, c := range []struct {
 		times   int64
 		isGiven bool
-	}{{10, true}, {2, true}, {10, false}} {
+		bucket  bool
+	}{{10, true, false}, {10, true, true}, {2, true, false}, {10, false, false}} {
 		r := &race{reserves: weight*maximum + 40}
 		if !c.isGiven {
 			r.reserves = weight*missing + 40
 		}
 		r.limit = c.times * clients * r.reserves
-		r.run(weir, redis, to, c.isGiven)
-		r.print(c.times, c.isGiven)
+		text := fmt.Sprintf("%d/%v", r.limit, period)
+		if c.bucket { // never more than the limit in any period
+			text = fmt.Sprintf("%d/%v burst %d", r.limit/2, period, r.limit/2)
+		}
+		r.run(weir, redis, to, text, c.isGiven)
+		r.print(c.times, c.isGiven, c.bucket)
 	}
 	proxies(weir, redis, to)
 	return 0
 }
 
 // serve starts a weir serve, and returns its address and what stops it.
-func serve(weir, redis, to string, calls, limit int64) (addr string, pid int, stop func()) {
+func serve(weir, redis, to string, calls int, limit string) (addr string, pid int, stop func()) {
 	file := filepath.Join(dir, strconv.Itoa(rand.Int())+".yaml")
-	check(os.WriteFile(file, fmt.Appendf(nil, rules, calls, limit, int(period.Seconds()), missing, weight), 0o600))
+	check(os.WriteFile(file, fmt.Appendf(nil, rules, calls, limit, missing, weight), 0o600))
 	addr = free()
 	pid, stop = start(addr, weir, "serve", file, "--proxy", addr+"="+to, "--redis", "redis://"+redis)
 	return addr, pid, stop
 }
 
 // run has the clients call for several periods.
-func (r *race) run(weir, redis, to string, isGiven bool) {
-	first, _, stop := serve(weir, redis, to, 1_000_000, r.limit)
+func (r *race) run(weir, redis, to, limit string, isGiven bool) {
+	first, _, stop := serve(weir, redis, to, 1_000_000, limit)
 	defer stop()
-	second, _, stop := serve(weir, redis, to, 1_000_000, r.limit)
+	second, _, stop := serve(weir, redis, to, 1_000_000, limit)
 	defer stop()
 	gateways := []string{first, second}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	end := time.Now().Truncate(period).Add((periods + 1) * period)
-	key := strconv.FormatInt(r.limit, 10) // a counter of its own
+	key := strconv.Itoa(rand.Int()) // with a counter of its own
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range clients {
@@ -158,7 +163,7 @@ func (r *race) run(weir, redis, to string, isGiven bool) {
 }
 
 // print prints the line of a race.
-func (r *race) print(times int64, isGiven bool) {
+func (r *race) print(times int64, isGiven, isBucket bool) {
 	inside := func(begin time.Time) (used int64) {
 		for _, c := range r.calls {
 			if !c.sent.Before(begin) && c.came.Before(begin.Add(period)) {
@@ -198,7 +203,11 @@ func (r *race) print(times int64, isGiven bool) {
 	if !isGiven {
 		given = fmt.Sprintf("missing (at most %s: %d × (real − reserved))", percent(clients*weight*(maximum-missing)), clients)
 	}
-	fmt.Printf("| %s | %d | %s | %s | %s | %s |\n", given, times, percent(calendar), percent(anywhere), least(charged), least(used))
+	algorithm := "sliding window"
+	if isBucket {
+		algorithm = "bucket"
+	}
+	fmt.Printf("| %s | %s | %d | %s | %s | %s | %s |\n", given, algorithm, times, percent(calendar), percent(anywhere), least(charged), least(used))
 }
 
 // proxies compares a weir serve with a ReverseProxy.
@@ -206,7 +215,7 @@ func proxies(weir, redis, to string) {
 	bareAddr := free()
 	barePID, stop := start(bareAddr, os.Args[0], "bare", bareAddr+"="+to)
 	defer stop()
-	weirAddr, weirPID, stop := serve(weir, redis, to, 1_000_000_000, 1_000_000_000)
+	weirAddr, weirPID, stop := serve(weir, redis, to, 1_000_000_000, "1_000_000_000/1m")
 	defer stop()
 	const turns = 7
 	var first, cost []float64
@@ -238,7 +247,7 @@ func proxies(weir, redis, to string) {
 	}
 	fmt.Printf("memory a stream, above a ReverseProxy's %.1f KiB: %.1f KiB\n", median(grew[0]), median(grew[1])-median(grew[0]))
 
-	fullAddr, fullPID, stop := serve(weir, redis, to, 1, 1_000_000)
+	fullAddr, fullPID, stop := serve(weir, redis, to, 1, "1_000_000/1m")
 	defer stop()
 	newRequest("full", true).send(http.DefaultClient, fullAddr)
 	answered, rss := unfinished(fullAddr, fullPID, 1_000)

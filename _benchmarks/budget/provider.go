@@ -57,12 +57,13 @@ func (q *request) http(addr string) *http.Request {
 
 // send returns the status of the answer, and whether it was read to its end.
 func (q *request) send(client *http.Client, addr string) (status int, whole bool) {
-	r := q.http(addr)
+	stays := time.Minute
 	if q.leaves {
-		ctx, leave := context.WithTimeout(r.Context(), rand.N(pause*time.Duration(q.length/piece+1)))
-		defer leave()
-		r = r.WithContext(ctx)
+		stays = rand.N(pause * time.Duration(q.length/piece+1))
 	}
+	ctx, leave := context.WithTimeout(context.Background(), stays)
+	defer leave()
+	r := q.http(addr).WithContext(ctx)
 	res, err := client.Do(r)
 	if err != nil && q.leaves {
 		return 0, false
@@ -111,7 +112,9 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	d := &work{came: time.Now(), input: 15, ended: make(chan struct{})}
 	seen.Store(r.Header.Get("X-Call"), d)
 	defer close(d.ended)
-	check(json.NewDecoder(r.Body).Decode(&q))
+	if json.NewDecoder(r.Body).Decode(&q) != nil {
+		return // the client left
+	}
 	usage := func() string {
 		return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, d.input, d.output, d.input+d.output)
 	}
