@@ -5,12 +5,14 @@
 //
 //	go -C cmd/weir build -o /tmp/weir . && go -C _benchmarks run ./budget /tmp/weir
 //
-// It takes five minutes and needs redis-server. All runs on one machine, so only ratios mean anything.
+// It takes five minutes and needs redis-server. All runs on one machine, so only ratios mean anything. If Redis does not
+// answer in time, weir logs that, and each process allows its half: then the races are not exact.
 package main
 
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -36,6 +38,7 @@ const (
 	weight  = 4   // of a token of output
 	piece   = 16  // tokens of output in a chunk
 	pause   = 20 * time.Millisecond
+	ttft    = 100 * time.Millisecond // where the delay of the first chunk is measured
 )
 
 const rules = `version: 1
@@ -74,13 +77,10 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "bare" {
 		bare(os.Args[2])
 	}
-	if len(os.Args) != 2 {
-		log.Fatal("want the weir to measure")
+	if len(os.Args) < 2 {
+		log.Fatal("want the weir to measure, and races or proxies to measure that alone")
 	}
-	os.Exit(measure(os.Args[1]))
-}
-
-func measure(weir string) int {
+	part := append(os.Args, "")[2]
 	var err error
 	dir, err = os.MkdirTemp("", "budget")
 	check(err)
@@ -94,6 +94,15 @@ func measure(weir string) int {
 	_, port, _ := net.SplitHostPort(redis)
 	defer run(redis, "redis-server", "--port", port, "--save", "", "--dir", dir)()
 
+	if part != "proxies" {
+		races(os.Args[1], redis, to)
+	}
+	if part != "races" {
+		proxies(os.Args[1], redis, to)
+	}
+}
+
+func races(weir, redis, to string) {
 	fmt.Printf("%d clients, %v periods, up to %d tokens of weight %d\n", clients, period, maximum, weight)
 	fmt.Println("| maximum | algorithm | limit / (clients × reservation) | overspent, of the budget: calendar period | any period | charged | used by the provider |")
 	fmt.Println("|---|---|--:|--:|--:|--:|--:|")
@@ -109,21 +118,23 @@ func measure(weir string) int {
 		r.limit = c.times * clients * r.reserves
 		text := fmt.Sprintf("%d/%v", r.limit, period)
 		if c.bucket { // never more than the limit in any period
-			text = fmt.Sprintf("%d/%v burst %d", r.limit/2, period, r.limit/2)
+			text = fmt.Sprintf("%d/%v burst %d", r.limit/2, period, r.limit/2) // so half of it in the long run
 		}
 		r.run(weir, redis, to, text, c.isGiven)
 		r.print(c.times, c.isGiven, c.bucket)
 	}
-	proxies(weir, redis, to)
-	return 0
 }
 
-// serve starts a weir serve, and returns its address and what stops it.
+// serve starts a weir serve, which counts in Redis if there is an address, and returns its address and what stops it.
 func serve(weir, redis, to string, calls int, limit string) (addr string, pid int, stop func()) {
 	file := filepath.Join(dir, strconv.Itoa(rand.Int())+".yaml")
 	check(os.WriteFile(file, fmt.Appendf(nil, rules, calls, limit, missing, weight), 0o600))
 	addr = free()
-	pid, stop = start(addr, weir, "serve", file, "--proxy", addr+"="+to, "--redis", "redis://"+redis)
+	args := []string{"serve", file, "--proxy", addr + "=" + to}
+	if redis != "" {
+		args = append(args, "--redis", "redis://"+redis, "--replicas", "2")
+	}
+	pid, stop = start(addr, weir, args...)
 	return addr, pid, stop
 }
 
@@ -215,11 +226,11 @@ func proxies(weir, redis, to string) {
 	bareAddr := free()
 	barePID, stop := start(bareAddr, os.Args[0], "bare", bareAddr+"="+to)
 	defer stop()
-	weirAddr, weirPID, stop := serve(weir, redis, to, 1_000_000_000, "1_000_000_000/1m")
+	weirAddr, weirPID, stop := serve(weir, redis, to, 500_000_000, "500_000_000/1m")
 	defer stop()
 	const turns = 7
 	var first, cost []float64
-	var delays [2][]float64
+	var delays, costs [2][]float64
 	for turn := range turns + 1 {
 		var delay [2]time.Duration
 		var cpu [2]float64
@@ -227,17 +238,18 @@ func proxies(weir, redis, to string) {
 			addr string
 			pid  int
 		}{{bareAddr, barePID}, {weirAddr, weirPID}} {
-			delay[i], cpu[i] = load(p.addr, p.pid)
+			delay[i], _ = load(p.addr, p.pid, ttft, 64, 4)
+			_, cpu[i] = load(p.addr, p.pid, time.Millisecond, 2, 20)
 			if turn > 0 { // the first one warms up
-				delays[i] = append(delays[i], float64(delay[i].Microseconds()))
+				delays[i], costs[i] = append(delays[i], float64(delay[i].Microseconds())), append(costs[i], cpu[i])
 			}
 		}
 		if turn > 0 {
 			first, cost = append(first, float64(delay[1])/float64(delay[0])), append(cost, cpu[1]/cpu[0])
 		}
 	}
-	fmt.Printf("\nfirst chunk (the provider's comes after %v): %.2f of a ReverseProxy's (%.0f and %.0f us, medians)\n", pause, median(first), median(delays[1]), median(delays[0]))
-	fmt.Printf("CPU a request: %.2f of a ReverseProxy's\n", median(cost))
+	fmt.Printf("\nfirst chunk (the provider's comes after %v): %.2f of a ReverseProxy's (%.0f and %.0f us, medians)\n", ttft, median(first), median(delays[1]), median(delays[0]))
+	fmt.Printf("CPU a stream of 64 chunks, at full load: %.2f of a ReverseProxy's (%.0f and %.0f us)\n", median(cost), median(costs[1]), median(costs[0]))
 
 	const streams = 500
 	var grew [2][]float64
@@ -247,27 +259,27 @@ func proxies(weir, redis, to string) {
 	}
 	fmt.Printf("memory a stream, above a ReverseProxy's %.1f KiB: %.1f KiB\n", median(grew[0]), median(grew[1])-median(grew[0]))
 
-	fullAddr, fullPID, stop := serve(weir, redis, to, 1, "1_000_000/1m")
+	fullAddr, fullPID, stop := serve(weir, "", to, 1, "1_000_000/1m")
 	defer stop()
 	newRequest("full", true).send(http.DefaultClient, fullAddr)
-	answered, rss := unfinished(fullAddr, fullPID, 1_000)
-	fmt.Printf("1,000 connections with unfinished bodies of 8 MiB, over their limit: %d answered 429, %.1f MiB\n", answered, rss)
+	answers, mib := unfinished(fullAddr, fullPID, 1_000)
+	fmt.Printf("1,000 connections with unfinished bodies of 8 MiB, over their limit: %v, %.1f MiB\n", answers, mib)
 }
 
-// load has requests on a few connections, and returns the median delay of their first chunks, and the CPU time of the
-// proxy for each.
-func load(addr string, pid int) (time.Duration, float64) {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, DisableCompression: true}}
+// load has streams of 128 tokens on a few connections. It returns the median delay of their first chunks, and the CPU
+// time of the proxy for each.
+func load(addr string, pid int, pause time.Duration, piece, each int) (time.Duration, float64) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex
 	var delays []time.Duration
 	var all sync.WaitGroup
 	before := cpu(pid)
-	for range 8 {
+	for range 16 {
 		all.Go(func() {
-			for range 20 {
+			for range each {
 				q := newRequest("load", true)
-				q.stream, q.leaves, q.length = true, false, maximum/2
+				q.stream, q.leaves, q.length, q.pause, q.piece = true, false, maximum/2, pause, piece
 				sent := time.Now()
 				res, err := client.Do(q.http(addr))
 				check(err)
@@ -284,7 +296,7 @@ func load(addr string, pid int) (time.Duration, float64) {
 	}
 	all.Wait()
 	slices.Sort(delays)
-	return delays[len(delays)/2], float64(cpu(pid)-before) / float64(len(delays))
+	return delays[len(delays)/2], float64((cpu(pid) - before).Microseconds()) / float64(len(delays))
 }
 
 // memory returns by how many KiB a proxy grows for each of n streams.
@@ -318,11 +330,12 @@ func memory(addr string, pid, n int) float64 {
 	return grown / float64(n)
 }
 
-// unfinished opens n connections that send half of their bodies, and returns how many were answered 429, and by how
-// many MiB the proxy grew at most.
-func unfinished(addr string, pid, n int) (answered int, mib float64) {
+// unfinished opens n connections that send half of their bodies, and returns the first lines of the answers, and by
+// how many MiB the proxy grew at most.
+func unfinished(addr string, pid, n int) (answers map[string]int, mib float64) {
 	check(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)) // the peak begins anew
 	before := rss(pid)
+	answers = make(map[string]int)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	body := make([]byte, 4<<20)
@@ -335,15 +348,17 @@ func unfinished(addr string, pid, n int) (answered int, mib float64) {
 			_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer full\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", 8<<20)
 			check(err)
 			go conn.Write(body) //nolint:errcheck // it may be closed
-			if line, _ := bufio.NewReader(conn).ReadString('\n'); strings.Contains(line, " 429 ") {
-				mu.Lock()
-				answered++
-				mu.Unlock()
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil {
+				line = errors.Unwrap(err).Error()
 			}
+			mu.Lock()
+			answers[strings.TrimSpace(line)]++
+			mu.Unlock()
 		})
 	}
 	all.Wait()
-	return answered, (peak(pid) - before) / 1024
+	return answers, (peak(pid) - before) / 1024
 }
 
 func median(of []float64) float64 {

@@ -27,13 +27,15 @@ type request struct {
 	isGiven bool // the maximum of tokens
 	stream  bool
 	leaves  bool
-	length  int // tokens of the answer; -1: without end
+	length  int           // tokens of the answer; -1: without end
+	pause   time.Duration // before each chunk
+	piece   int           // tokens of a chunk
 }
 
 func newRequest(key string, isGiven bool) *request {
 	return &request{
 		id: strconv.FormatUint(rand.Uint64(), 36), key: key, isGiven: isGiven,
-		stream: rand.N(2) == 0, leaves: rand.N(10) == 0, length: 1 + rand.N(maximum),
+		stream: rand.N(2) == 0, leaves: rand.N(10) == 0, length: 1 + rand.N(maximum), pause: pause, piece: piece,
 	}
 }
 
@@ -41,7 +43,7 @@ func newRequest(key string, isGiven bool) *request {
 func (q *request) http(addr string) *http.Request {
 	body := map[string]any{
 		"model": "m", "messages": []any{map[string]any{"role": "user", "content": strings.Repeat("word ", 10)}},
-		"stream": q.stream, "length": q.length,
+		"stream": q.stream, "length": q.length, "pause": q.pause, "piece": q.piece,
 	}
 	if q.isGiven {
 		body["max_tokens"] = maximum
@@ -103,8 +105,10 @@ var seen sync.Map // of work, by the request's ID
 // answer is the provider.
 func answer(w http.ResponseWriter, r *http.Request) {
 	var q struct {
-		Length  int  `json:"length"`
-		Stream  bool `json:"stream"`
+		Length  int           `json:"length"`
+		Pause   time.Duration `json:"pause"`
+		Piece   int           `json:"piece"`
+		Stream  bool          `json:"stream"`
 		Options struct {
 			Usage bool `json:"include_usage"`
 		} `json:"stream_options"`
@@ -126,11 +130,11 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(q.Pause):
 		}
-		n := piece
+		n := q.Piece
 		if q.Length >= 0 {
-			n = min(piece, q.Length-d.output)
+			n = min(n, q.Length-d.output)
 		}
 		d.output += n
 		if q.Stream {
@@ -168,7 +172,7 @@ func bare(text string) {
 // start starts a program, and waits until it listens.
 func start(addr, program string, args ...string) (pid int, stop func()) {
 	cmd := exec.Command(program, args...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = failures{}
 	check(cmd.Start())
 	for range 1_000 {
 		if c, err := net.Dial("tcp", addr); err == nil {
@@ -179,6 +183,18 @@ func start(addr, program string, args ...string) (pid int, stop func()) {
 	}
 	log.Fatal(program, " does not listen on ", addr)
 	return 0, nil
+}
+
+// failures prints what a program logs about its store.
+type failures struct{}
+
+func (failures) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if strings.Contains(line, "store") || !strings.HasPrefix(line, "{") {
+			fmt.Fprint(os.Stderr, line)
+		}
+	}
+	return len(p), nil
 }
 
 func run(addr, program string, args ...string) (stop func()) {
