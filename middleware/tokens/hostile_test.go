@@ -97,7 +97,7 @@ func (r *repeated) Read(p []byte) (n int, err error) {
 }
 
 func TestLargeAnswersTakeNoMemory(t *testing.T) {
-	const large = 16 << 20
+	const large = 1 << 20
 	end := `"},"usage":{"completion_tokens":7}}`
 	for _, c := range []struct {
 		name, contentType, begin, repeat, end string

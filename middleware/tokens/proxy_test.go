@@ -52,7 +52,8 @@ func TestAReverseProxySendsEachEventAtOnce(t *testing.T) {
 			defer res.Body.Close()
 			lines := bufio.NewScanner(res.Body)
 			for _, text := range []string{"b", "c", ""} { // each is sent when the one before has come
-				require.True(t, lines.Scan() && lines.Scan())
+				require.True(t, lines.Scan())
+				require.True(t, lines.Scan(), "an empty line")
 				if text != "" {
 					more <- event(`{"choices":[{"delta":{"content":"` + text + `"}}]}`)
 				}

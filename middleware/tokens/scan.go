@@ -157,11 +157,12 @@ func (s *scanner) step(p []byte) int {
 		s.broken = digit < 0
 		if s.hex = s.hex<<4 | rune(digit); s.hex > 0xffff {
 			s.state = inString
-			utf := utf8.AppendRune(nil, s.hex&0xffff)
+			var utf [utf8.UTFMax]byte
+			n := utf8.EncodeRune(utf[:], s.hex&0xffff)
 			if utf16.IsSurrogate(s.hex & 0xffff) {
-				utf = utf[:2] // half of a character
+				n = 2 // half of a character
 			}
-			s.append(utf)
+			s.append(utf[:n])
 		}
 	case inLiteral:
 		if n := until(p, literalStops); n > 0 {
