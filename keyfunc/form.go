@@ -61,6 +61,7 @@ func newFormField(name string, maxBytes int, errLong error) (Func, error) {
 	if maxBytes < 1 || maxBytes > mostBody {
 		return nil, fmt.Errorf("maxBytes is %d bytes for the field %s: it must be from 1 to %d", maxBytes, name, mostBody)
 	}
+	reading.InUse.Store(true)
 	prefix, lower := formTag+name+":", strings.ToLower(name)
 	var errUnclear error = ambiguous("a form in which programs find different fields " + name)
 	return func(r *http.Request) (string, error) {

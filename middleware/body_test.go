@@ -158,4 +158,5 @@ func TestACostThatCannotBeReadRefuses(t *testing.T) {
 	w := httptest.NewRecorder()
 	l.Handler(noop).ServeHTTP(w, r)
 	assert.Equal(t, 503, w.Code)
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }

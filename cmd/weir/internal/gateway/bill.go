@@ -63,6 +63,9 @@ func (g *Gateway) billed(w http.ResponseWriter, r *http.Request) (*http.Request,
 			} else if len(text) == reading.MostJSON {
 				status = http.StatusRequestEntityTooLarge
 			}
+			if status == http.StatusServiceUnavailable {
+				w.Header().Set("Retry-After", "1")
+			}
 			w.Header().Set("Cache-Control", "no-store")
 			http.Error(w, "The body cannot be read.", status)
 			return nil, false

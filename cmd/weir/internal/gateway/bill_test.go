@@ -363,3 +363,18 @@ func TestAStreamHoldsNothingOfItsRequest(t *testing.T) {
 	}
 	assert.Less(t, heap()-used, int64(32<<20))
 }
+
+// A reservation that reads no body has its body read after the limits, to ask for the usage. With counts, another body
+// is around the one that was read.
+func TestAReservationWithoutFieldsAsksForItsUsageToo(t *testing.T) {
+	for name, cost := range map[string]string{"fixed": "reserve: 500, settle: usage", "counts": "reserve: {json: max_tokens, missing: 500}, settle: usage}, counts: \"!5xx\", soft: {at: 80%"} {
+		t.Run(name, func(t *testing.T) {
+			b := metered(t, cost, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, completed) })
+			assert.Equal(t, 200, b.post(chat, `{"stream":true}`).StatusCode)
+			assert.Contains(t, b.text[0], "include_usage")
+			b.used(42)
+			assert.Equal(t, 413, b.post(chat, `{"pad":"`+strings.Repeat("x", 8<<20)+`"}`).StatusCode)
+			b.used(42)
+		})
+	}
+}
