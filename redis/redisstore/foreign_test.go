@@ -59,8 +59,9 @@ func TestAForeignValueConcernsItsOwnRuleAlone(t *testing.T) {
 					servers = []*redistest.Server{redistest.Start(t)}
 					client = redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: servers[0].Addr}))
 				}
+				log := &lines{}
 				store := redisstore.New(client, redisstore.Options{ForgetRefusals: true, Failover: failover.Options{
-					Deadline: redistest.Patience, Logger: quiet, OnDegraded: func(e failover.Event) { t.Error("it is no outage:", e) },
+					Deadline: redistest.Patience, Logger: slog.New(slog.NewTextHandler(log, nil)), OnDegraded: func(e failover.Event) { t.Error("it is no outage:", e) },
 				}})
 				rule := func(name string, key keyfunc.Func, events int64, o limiter.Outage) middleware.Rule {
 					return middleware.Rule{Name: name, Key: key, Limit: limiter.PerDay(events).With(limiter.TokenBucket), OnOutage: o}
@@ -83,6 +84,7 @@ func TestAForeignValueConcernsItsOwnRuleAlone(t *testing.T) {
 				}
 				assert.Equal(t, tt.want, statuses(t, limits, 10))
 				require.Zero(t, store.Stats().Failures)
+				assert.Equal(t, 1, log.count("code=weir-foreign-value"))
 			})
 		}
 	}

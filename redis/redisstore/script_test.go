@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/internal/counters"
 )
 
@@ -168,35 +165,6 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 			}
 		}
 	}
-}
-
-// It is the rule's policy that decides, and for that key alone: the server is well.
-func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
-	server, client := startRedis(t)
-	var degraded atomic.Int64
-	own, others := &logbook{}, keepLog(t)
-	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
-		Deadline: 10 * time.Second, OnDegraded: func(failover.Event) { degraded.Add(1) },
-		Logger: slog.New(slog.NewTextHandler(own, nil)),
-	}})
-	local, closed, open := bounded(t, "local", 3, limiter.TokenBucket), bounded(t, "closed", 3, limiter.TokenBucket), bounded(t, "open", 3, limiter.TokenBucket)
-	closed.OnOutage, open.OnOutage = limiter.FailClosed, limiter.FailOpen
-	for _, q := range []*limiter.Quota{local, closed, open} {
-		server.MustDo("SET", s.names.Name(s.names.Digest("key"), q), "what an operator left here")
-	}
-	for i := range 20 {
-		d := decideOne(t, s, local, "key", 1)
-		assert.True(t, d.Degraded)
-		assert.Equal(t, i < 3, d.Allowed, "Local admits the limit, and no more")
-		assert.True(t, decideOne(t, s, open, "key", 1).Allowed)
-		err := s.Decide(t.Context(), []limiter.Charge{charge(closed, "key", 1)})
-		assert.ErrorIs(t, err, failover.ErrUnavailable)
-		assert.False(t, decideOne(t, s, local, fmt.Sprint("other ", i), 1).Degraded, "others are counted in Redis")
-	}
-	assert.Zero(t, degraded.Load())
-	assert.False(t, s.Stats().Degraded)
-	assert.Len(t, own.lines("weir-foreign-value"), 1)
-	assert.Empty(t, others.lines("weir-foreign-value"))
 }
 
 // What is stored is what a version means. If this fails, the format has changed: give it

@@ -35,16 +35,16 @@ func TestASilentNodeOfAClusterHoldsUpOneCall(t *testing.T) {
 					defer node.Resume()
 				}
 			}
-			silent := redistest.Addrs(nodes[:tt.silent])
+			silent, back := redistest.Addrs(nodes[:tt.silent]), make(chan struct{})
 			client := redistest.CloseAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: redistest.Addrs(nodes), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 					for _, other := range silent {
 						if tt.drops && addr == other {
 							select { // go-redis dials five times, for five seconds
 							case <-ctx.Done():
-							case <-t.Context().Done():
+								return nil, ctx.Err()
+							case <-back:
 							}
-							return nil, context.DeadlineExceeded
 						}
 					}
 					return new(net.Dialer).DialContext(ctx, network, addr)
@@ -67,6 +67,20 @@ func TestASilentNodeOfAClusterHoldsUpOneCall(t *testing.T) {
 			}
 			assert.Positive(t, failed)
 			assert.LessOrEqual(t, slow, 4, "one, or some more on a busy machine")
+			close(back)
+			for _, node := range nodes[:tt.silent] {
+				node.Resume()
+			}
+			for i := range 60 {
+				redistest.Await(t, "the node", func() bool {
+					_, err := l.Allow(t.Context(), fmt.Sprint("key ", i))
+					return err == nil
+				})
+			}
+			redistest.Await(t, "what is in flight", func() bool {
+				pools := client.PoolStats()
+				return pools.TotalConns == pools.IdleConns
+			})
 		})
 	}
 }
