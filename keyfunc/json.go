@@ -99,6 +99,10 @@ var errTooLarge error = &reading.Error{
 
 // of returns the member of r's body.
 func (m *jsonMember) of(r *http.Request) (found scalar, err error) {
+	_, isHeld := r.Body.(*reading.Held)
+	if !isHeld && m.errLong != errLongBody && r.ContentLength > int64(m.most) {
+		return found, m.errLong // before it takes memory
+	}
 	text, err := Body(r, m.most)
 	tooLong := errors.Is(err, errLongBody)
 	switch {

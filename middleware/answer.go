@@ -242,6 +242,10 @@ func (no *refusal) kind(seconds int64) answer.Kind {
 		return answer.Unavailable
 	case no.outcome == OutcomeNoKey && no.status == http.StatusUnauthorized:
 		return answer.NoCredentials
+	case no.outcome == OutcomeNoKey && no.status == http.StatusRequestEntityTooLarge:
+		return answer.TooLong
+	case no.outcome == OutcomeNoKey && no.status == http.StatusRequestTimeout:
+		return answer.Late
 	case no.outcome == OutcomeNoKey:
 		return answer.NoKey
 	case no.outcome == OutcomeBanned && no.status == http.StatusForbidden:

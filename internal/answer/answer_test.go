@@ -31,6 +31,8 @@ var kinds = map[answer.Kind]struct{ code, message, title, uri string }{
 	answer.NoKey: {"key_required", "The request lacks a value that its limits need, " +
 		"such as a user name, an API key or a host, or has several.", "Bad Request", ""},
 	answer.NoCredentials: {"key_required", "The request lacks credentials, such as an API key or a token.", "Unauthorized", ""},
+	answer.TooLong:       {"body_too_long", "The request's body is too long.", "Content Too Large", ""},
+	answer.Late:          {"body_late", "The request's body did not arrive in time.", "Request Timeout", ""},
 	answer.Unavailable: {"temporary_reduced_capacity", "The service is temporarily unable to take this request.",
 		"Temporary Reduced Capacity", types + "temporary-reduced-capacity"},
 }
@@ -41,6 +43,7 @@ var kindsOfAI = map[answer.Kind]string{
 	answer.AtOnce: "rate_limit_error", answer.DeniedNow: "rate_limit_error",
 	answer.Banned: "permission_error", answer.Denied: "permission_error",
 	answer.NoKey: "invalid_request_error", answer.NoCredentials: "authentication_error",
+	answer.TooLong: "invalid_request_error", answer.Late: "invalid_request_error",
 	answer.Unavailable: "overloaded_error",
 }
 

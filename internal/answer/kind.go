@@ -13,6 +13,8 @@ const (
 	DeniedNow                 // a rule denies the request with status 429
 	NoKey                     // the request has no key, or several
 	NoCredentials             // the request has no key, and the key is a credential
+	TooLong                   // the request's body is longer than what is read for its limits
+	Late                      // the request's body did not arrive in time
 	Unavailable               // nobody can decide, the server sheds load, or a rule denies with status 503
 )
 
@@ -43,6 +45,8 @@ var kinds = [...]struct {
 		"invalid_request_error"},
 	NoCredentials: {"", "Unauthorized", "key_required", "The request lacks credentials, such as an API key or a token.",
 		"authentication_error"},
+	TooLong: {"", "Content Too Large", "body_too_long", "The request's body is too long.", "invalid_request_error"},
+	Late:    {"", "Request Timeout", "body_late", "The request's body did not arrive in time.", "invalid_request_error"},
 
 	Unavailable: {registry + "temporary-reduced-capacity", "Temporary Reduced Capacity", "temporary_reduced_capacity",
 		"The service is temporarily unable to take this request.", "overloaded_error"},

@@ -296,8 +296,11 @@ func TestHostileBodiesNeitherPassNorTakeMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answer := b.post(chat, tt.body)
 			assert.Equal(t, tt.want, answer.StatusCode)
+			assert.Equal(t, tt.want == 413, strings.Contains(read(t, answer), "too long"))
 		})
 	}
+	early := b.raw("POST " + chat + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9000000\r\n\r\n")
+	assert.Equal(t, 413, early.StatusCode, "no 100 is first")
 	r, err := http.NewRequest("POST", b.url+chat, strings.NewReader(prompt))
 	require.NoError(t, err)
 	r.Header.Set("Content-Encoding", "gzip")
@@ -328,6 +331,7 @@ func TestARefusedClientTakesNoMemory(t *testing.T) {
 	}
 	answer := send("a", "Expect: 100-continue\r\nContent-Length: 8000000", "")
 	assert.Equal(t, 429, answer.StatusCode, "no 100 is first")
+	assert.Equal(t, 429, send("a", "Content-Length: 9000000", "").StatusCode, "nor a look at its length")
 	assert.Equal(t, 100, send("b", "Expect: 100-continue\r\nContent-Length: 8000000", "").StatusCode)
 	// Two bodies of up to 8 MiB have room, and a third does not.
 	part := `{"model":"m","pad":"` + strings.Repeat("x", 6<<20)
