@@ -151,7 +151,7 @@ func Must(s *SignIn, err error) *SignIn {
 }
 
 // Rules returns the rules, for Config.ByRoute["POST /login"], or for Config.Rules of a limiter around the
-// handler. You may change their Limit, Match, Mode, OnOutage and Refusal, but no other field.
+// handler. If several routes sign in, give all rules in Config.Rules the Match that names the routes. You may change their Limit, Match, Mode, OnOutage and Refusal, but no other field.
 func (s *SignIn) Rules() []middleware.Rule {
 	// Every answer counts. Counts has Weir watch the answer, so that Succeeded sees that its header was sent.
 	all := middleware.Not(middleware.Statuses(http.StatusContinue))
@@ -245,10 +245,16 @@ func (s *SignIn) Succeeded(w http.ResponseWriter, r *http.Request) error {
 }
 
 // Failed reports that the password of r was wrong. You need not call it, because every request counts as a failure
-// unless Succeeded is called. After Failed, Succeeded returns an error, and the answer counts as one of status 401 for
-// other rules with Counts (see middleware.CountAs), such as a form that is shown again with status 200.
+// unless Succeeded is called. But a request that a limiter further in refuses costs nothing, so call it if you pass r
+// to such a limiter after you have checked the password. After Failed, Succeeded returns an error, and the answer
+// counts as one of status 401 for other rules with Counts (see middleware.CountAs), such as a form that is shown again
+// with status 200.
 func (s *SignIn) Failed(r *http.Request) error {
-	if _, _, err := s.settle(r, 1); err != nil {
+	_, rules, err := s.settle(r, 1)
+	if err == nil && slices.Contains(rules, s.account) {
+		err = errors.Join(middleware.Settle(r.Context(), s.network, 1), middleware.Settle(r.Context(), s.accounts, 1))
+	}
+	if err != nil {
 		return fmt.Errorf("signin: Failed: %w", err)
 	}
 	return middleware.CountAs(r.Context(), http.StatusUnauthorized)

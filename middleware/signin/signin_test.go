@@ -392,6 +392,19 @@ func TestAnUnsteadyEpochFreesNobody(t *testing.T) {
 	}
 }
 
+func TestAFailureCountsIfALimiterFurtherInRefuses(t *testing.T) {
+	inner, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "page", Key: keyfunc.IP(), Limit: limiter.PerHour(1)}}})
+	require.NoError(t, err)
+	a, checked := newSite(t), 0
+	a.handler = func(w http.ResponseWriter, r *http.Request) {
+		checked++
+		assert.NoError(t, a.s.Failed(r))
+		inner.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+	}
+	a.from("192.0.2.1").guess("jane", 30)
+	assert.Equal(t, 5, checked)
+}
+
 func TestFailedCountsAsUnauthorized(t *testing.T) {
 	a := newSite(t, func(a *site) {
 		a.config.Rules = []middleware.Rule{{Name: "failures", Key: keyfunc.IP(), Limit: limiter.PerHour(3), Counts: middleware.Statuses(401)}}
