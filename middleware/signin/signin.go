@@ -151,7 +151,8 @@ func Must(s *SignIn, err error) *SignIn {
 }
 
 // Rules returns the rules, for Config.ByRoute["POST /login"], or for Config.Rules of a limiter around the
-// handler. If several routes sign in, give all rules in Config.Rules the Match that names the routes. You may change their Limit, Match, Mode, OnOutage and Refusal, but no other field.
+// handler. If several routes sign in, give all rules in Config.Rules the Match that names the routes. You may change
+// their Limit, Match, Mode, OnOutage and Refusal, but no other field.
 func (s *SignIn) Rules() []middleware.Rule {
 	// Every answer counts. Counts has Weir watch the answer, so that Succeeded sees that its header was sent.
 	all := middleware.Not(middleware.Statuses(http.StatusContinue))
