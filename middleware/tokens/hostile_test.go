@@ -215,7 +215,7 @@ type pieces struct {
 func (r *pieces) Read(p []byte) (int, error) {
 	size := len(p)
 	if len(r.sizes) > 0 {
-		size = min(size, int(r.sizes[r.i%len(r.sizes)])%64)
+		size = min(size, int(r.sizes[r.i%len(r.sizes)]))
 		r.i++
 	}
 	n := copy(p[:size], r.body)
