@@ -55,6 +55,8 @@ func TestHostileAnswersAreNotChargedTooLittle(t *testing.T) {
 		{"wrong brackets", asJSON, `{"x":[},"usage":{"completion_tokens":7}}`, seen(0, 0)},
 		{"an unfinished answer", asJSON, `{"usage":{"completion_tokens":7}`, seen(0, 7)},
 		{"text that is cut", asJSON, `{"choices":[{"message":{"content":"123456789`, seen(0, 3)},
+		{"only a closing bracket", asJSON, `}`, seen(0, 0)},
+		{"a closing bracket first", asEvents, event(`]`) + event(`{"choices":[],"usage":{"completion_tokens":7}}`), final(0, 7)},
 		{"no JSON", asJSON, `usage: 7`, seen(0, 0)},
 		{"nothing", asJSON, ``, seen(0, 0)},
 		{"a byte order mark", asEvents, "\ufeff" + event(`{"choices":[],"usage":{"completion_tokens":7}}`), final(0, 7)},

@@ -196,7 +196,10 @@ func (s *scanner) structure(c byte) {
 		*s.level() = level{node: n, object: c == '{', key: c == '{'}
 	case '}', ']':
 		s.broken = s.depth == 0 || s.depth < len(s.levels)-1 && l.object != (c == '}')
-		if s.depth--; l.node != nil && !s.broken {
+		if s.broken {
+			return
+		}
+		if s.depth--; l.node != nil {
 			s.visitor.end(l.node, c-2, nil, 0) // '[' and '{' are two before them
 		}
 	default:

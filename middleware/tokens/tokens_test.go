@@ -157,6 +157,7 @@ func TestAskAddsOneMember(t *testing.T) {
 		{"two values", `{"stream":true}{"stream":true}`, ""},
 		{"unfinished", `{"stream":true`, ""},
 		{"empty", ``, ""},
+		{"only a closing bracket", `}`, ""},
 		{"a text", `"stream"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
