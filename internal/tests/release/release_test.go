@@ -86,7 +86,7 @@ func edit(t *testing.T, dir, name, expression, with string) {
 	must(t, dir, author, "git", "commit", "-qam", name)
 }
 
-// publish downloads all modules of a release from the clone, as proxy.golang.org does, into a folder that is a GOPROXY.
+// publish downloads all modules of a release from the clone, as the module proxy does, into a folder that is a GOPROXY.
 func publish(t *testing.T, clone, proxy, version string) {
 	t.Helper()
 	args := []string{"go", "mod", "download", module + "@" + version}
