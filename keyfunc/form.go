@@ -123,7 +123,7 @@ func isForm(r *http.Request) bool {
 	})
 }
 
-// formMethods are the methods of which net/http reads all forms.
+// formMethods are the methods whose forms net/http always reads.
 var formMethods = []string{http.MethodPost, http.MethodPut, http.MethodPatch}
 
 var errBoth error = ambiguous("a body that has the field both as a form and as JSON")

@@ -65,7 +65,7 @@ type log struct {
 // entries returns the entries that have not expired. The slice's capacity is the free part of the array.
 func (l *log) entries() []Entry { return unsafe.Slice(l.array, l.room)[l.over:l.end] }
 
-// move copies the entries to the start of an array, which becomes that of the log.
+// move copies the entries to the start of an array. The log then uses this array.
 func (l *log) move(entries, array []Entry) {
 	n := copy(array, entries)
 	*l = log{unsafe.SliceData(array), uint16(len(array)), uint16(n), 0}

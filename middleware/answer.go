@@ -298,7 +298,7 @@ func (no *refusal) stops(f *answer.Facts, general *Refusal) bool {
 	return true
 }
 
-// format returns the format of the body, given that which the client accepts and Config.Refusal.
+// format returns the format of the body. It depends on what the client accepts, and on Config.Refusal.
 func (no *refusal) format(accepted answer.Format, general *Refusal) answer.Format {
 	body := general.Body
 	if t := no.byRule(); t != nil {

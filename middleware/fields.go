@@ -200,7 +200,7 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 	}
 }
 
-// joinLists joins this limiter's lists to those that the response has, without reading those. Members that refuse come
+// joinLists joins this limiter's lists to the response's lists, without reading the latter. Members that refuse come
 // first, and replace RateLimit: in a refusal only the rules that refuse are listed there.
 func (v *visit) joinLists(h http.Header, policy, left string) (allPolicy, allLeft string) {
 	policies, lefts := strings.Join(h[fieldPolicy], ", "), strings.Join(h[fieldRateLimit], ", ")

@@ -135,7 +135,7 @@ func (v *visit) count(r *http.Request, f *family, key string, class keyfunc.Clas
 	return nil
 }
 
-// unreadable returns the status of the refusal of a request of which something cannot be read.
+// unreadable returns the status that refuses a request which cannot be read.
 func unreadable(err error) int {
 	var of *reading.Error
 	switch {

@@ -26,7 +26,7 @@ import (
 // quiet is for tests in which a warning is given and not the point.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// bothHeaders shows all fields, as most tests read those that list the rules.
+// bothHeaders sends all fields: most tests read the fields that list the rules.
 var bothHeaders = middleware.Headers{Send: middleware.HeadersBoth}
 
 func newLimit(t *testing.T, rules ...middleware.Rule) *middleware.RateLimit {

@@ -45,7 +45,7 @@ type Refusal struct {
 
 	// Paced is the longest time, at most 366 days, that is added to a wait so that clients return one after another, at
 	// the rate of the limit: each refused client gets the next free place in a line. It needs a rule with the Key
-	// [keyfunc.Global] and a rate; that of Config.Refusal is for all such rules. Each process has its own lines, one for
+	// [keyfunc.Global] and a rate. Config.Refusal sets it for all such rules. Each process has its own lines, one for
 	// each tier of a rule, so with n processes clients return n times as fast. A client that does not wait takes a place
 	// with each request, so that its flood moves everybody to the exact wait plus Paced: put a limiter by client in
 	// front. A rule beside this one is not charged while this one refuses. The fields for reset, StopAbove, Usage and

@@ -255,7 +255,7 @@ func KeyOf(ctx context.Context, rule string) (key string, err error) {
 }
 
 // Reset is [RateLimit.Reset] for the key under which a rule counts the request with this context, such as for the
-// failures before a success. What the request took is forgotten too. The error is that of [KeyOf], or the store's.
+// failures before a success. What the request took is forgotten too. It returns the errors of [KeyOf] and of the store.
 func Reset(ctx context.Context, rule string) error {
 	l, key, err := countedBy(ctx, rule)
 	if err != nil {

@@ -205,7 +205,7 @@ func (m *met) took() bool { return m.Decision.Allowed && m.Decision.Counted() }
 // isOpen reports whether the end of the request may change what it took.
 func (m *met) isOpen() bool { return m.open && m.took() }
 
-// lacks reports whether the limit has too little left for the request, if the decision is that of a look.
+// lacks reports whether the limit has too little left for the request. The decision must be a look's.
 func (m *met) lacks() bool {
 	if m.atOnce == 0 { // charged afterwards
 		return m.Decision.Remaining <= 0 || m.units > m.quota.Capacity()
@@ -223,7 +223,7 @@ func (v *visit) delay() (d time.Duration) {
 	return d
 }
 
-// refund refunds the taken charges for which of is true. Their decisions then are those of a look.
+// refund refunds the taken charges for which of is true. Their decisions become a look's.
 func (v *visit) refund(of func(*met) bool) {
 	if v.outcome != OutcomeAllowed {
 		return

@@ -12,8 +12,8 @@
 // # Calls
 //
 // To rules a call is an [http.Request]. [middleware.Route] matches one method by "POST /pkg.Service/Method", and all of
-// a service by "/pkg.Service/*". Calls are routed as by [middleware.RateLimit.Gateway], and those that it answers 400
-// are INVALID_ARGUMENT. grpc-go answers UNIMPLEMENTED to calls of unknown methods before interceptors see them, so they
+// a service by "/pkg.Service/*". Calls are routed as by [middleware.RateLimit.Gateway], and a call that it answers 400
+// is INVALID_ARGUMENT. grpc-go answers UNIMPLEMENTED to calls of unknown methods before interceptors see them, so they
 // are not counted.
 //
 // The request's context is the call's: an interceptor in front sets the user, the tier and limits of customers by

@@ -36,7 +36,7 @@ type Budget interface {
 	Release()
 }
 
-// Behind returns the innermost body behind those that wrap it, which is a T.
+// Behind unwraps body, and returns the innermost body that is a T.
 func Behind[T any](b io.ReadCloser) (found T, ok bool) {
 	for {
 		if found, ok = b.(T); ok {

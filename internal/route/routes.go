@@ -138,8 +138,8 @@ func (p *Pattern) endsLike(path string) bool {
 	return p.Below || parameter(last) == many || strings.HasSuffix(path, "/") == (last == "" || last == "{$}")
 }
 
-// isSimple reports whether all servers that do not ignore case read one path in that of u, without dot segments. Most
-// paths are simple, and this is faster than to try all spellings.
+// isSimple reports whether all servers that do not ignore case read the path of u alike, without dot segments. Most
+// paths are simple, and this is faster than trying all spellings.
 func isSimple(u *url.URL) bool {
 	last := byte(0)
 	for i := range len(u.Path) {

@@ -181,7 +181,7 @@ type cost struct {
 }
 
 type reserve struct {
-	JSON    []string `yaml:"json" min:"1" doc:"The fields of the JSON body with the maximum of tokens, as in key: json:PATH, of which the largest counts: [max_completion_tokens, max_tokens]. Other values than whole numbers are answered 400."`
+	JSON    []string `yaml:"json" min:"1" doc:"The fields of the JSON body with the maximum of tokens, as in key: json:PATH. The largest counts: [max_completion_tokens, max_tokens]. Other values than whole numbers are answered 400."`
 	Missing *int64   `yaml:"missing" short:"true" min:"1" required:"true" doc:"The tokens to reserve if the body has none of these fields."`
 	Times   []string `yaml:"times" min:"1" default:"n" doc:"Fields that multiply the maximum, such as n, the number of answers."`
 	Input   *input   `yaml:"input" default:"nothing" doc:"What to reserve for the prompt: {bytes_per_unit: 4} is a token for each 4 bytes of the body."`

@@ -136,7 +136,7 @@ func TestADeviceIsKnownToEightAccounts(t *testing.T) {
 	})
 }
 
-// A thief of a cookie has 10 guesses in 15 minutes, and none that the owner's next cookie pays for.
+// A thief of a cookie has 10 guesses in 15 minutes. The owner's next cookie has a limit of its own.
 func TestAStolenCookieHasALimitOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newSite(t)

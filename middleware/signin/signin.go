@@ -263,8 +263,8 @@ func (s *SignIn) Failed(r *http.Request) error {
 
 var errUnread = errors.New("the account of the request could not be read, so it was counted with all such requests")
 
-// settle settles r at that cost for the rules by device and by account: one of them counts each request, and both
-// count that of a device whose epoch is over. It returns the account under which they count r, as the handler may have
+// settle settles r at that cost for the rules by device and by account. One of them counts each request; both count a
+// request from a device whose epoch is over. settle returns the account of the rules' keys, as the handler may have
 // replaced the body.
 func (s *SignIn) settle(r *http.Request, units int64) (account string, rules []string, err error) {
 	for _, rule := range []string{s.device, s.account} {

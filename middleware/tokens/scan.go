@@ -33,8 +33,8 @@ func tree(dialects ...map[use][]string) *node {
 	return root
 }
 
-// A visitor is called for each value that has a node. The elements of an array have the array's node, also
-// those of the outermost one.
+// A visitor is called for each value that has a node. The elements of an array have the array's node, in
+// the outermost array too.
 type visitor interface {
 	// begin says that a value begins with byte c.
 	begin(n *node, c byte)
@@ -56,7 +56,7 @@ type scanner struct {
 	first  byte // of the string or literal
 	text   [40]byte
 	length int64
-	hex    rune // of \uXXXX, behind a 1
+	hex    rune // the digits of a \u escape read so far, with a 1 in front that counts them
 }
 
 // A level is an array or object that is not closed.

@@ -10,7 +10,7 @@ type stream struct {
 	fields bool // the event has a line that is not a comment, or the beginning of one
 
 	passed bool // a byte of the event has been forwarded
-	remove bool // what was read last ends an event that has only the usage, and of which no byte was forwarded
+	remove bool // what was read last ends an event that has only the usage, and no byte of the event was forwarded
 }
 
 type lineState byte

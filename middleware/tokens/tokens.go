@@ -34,7 +34,7 @@ type Usage struct {
 	Input   int64 // of the request, neither read from the provider's cache nor written to it
 	Cached  int64 // of the request, read from the provider's cache
 	Written int64 // of the request, written to the provider's cache
-	Output  int64 // of the answer, with those of its reasoning
+	Output  int64 // of the answer, reasoning included
 }
 
 // Weights says how many units a token costs: in units of tokens, or of money. The zero value counts each token as 1.
@@ -76,8 +76,8 @@ type Report struct {
 	Final bool
 }
 
-// Units returns what the request costs, if so many units were reserved for it: those of the usage, but if the
-// report is not final, at least the reservation.
+// Units returns what the request costs, if so many units were reserved for it: the units of the usage. If the
+// report is not final, they are at least the reservation.
 func (r Report) Units(w Weights, reserved int64) int64 {
 	if units := w.Units(r.Usage); r.Final || units > reserved {
 		return units

@@ -223,7 +223,7 @@ func (h *slots) sendRemoval(of *holding, t *tokens) {
 	})
 }
 
-// report logs the first removal that Redis refuses, and the first after one that it did not. h is locked.
+// report logs the first of a row of removals that Redis refuses. h is locked.
 func (h *slots) report(err error) {
 	refused := err != nil && wire.IsAnswer(err)
 	if refused && !h.refused {

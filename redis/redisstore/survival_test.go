@@ -320,7 +320,7 @@ func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	client := redistest.CloseAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, // on a busy machine a move takes long
 	}))
-	// Keys whose batches travel together, so that one that is redirected has company: of a range of 512 hash slots.
+	// Keys of one range of 512 hash slots: their batches travel together, so a redirected batch is never alone.
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {
 		key := fmt.Sprint("key ", i)

@@ -13,7 +13,7 @@ import (
 )
 
 // compare compares what was seen with the table of a page, row by row. A short run has some of the rows.
-// Versions may differ: a run elsewhere has those of its system.
+// Versions may differ, as another system packages other versions.
 func compare(t *testing.T, page, seen string) {
 	path := "../../../docs/" + page + ".md"
 	text, err := os.ReadFile(path)

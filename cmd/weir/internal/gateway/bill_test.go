@@ -368,8 +368,8 @@ func TestAStreamHoldsNothingOfItsRequest(t *testing.T) {
 	assert.Less(t, heap()-used, int64(32<<20))
 }
 
-// A reservation that reads no body has its body read after the limits, to ask for the usage. With counts, another body
-// is around the one that was read.
+// A reservation that reads no body has its body read after the limits, to ask for the usage. Counts wrap
+// the body that was read in another body.
 func TestAReservationWithoutFieldsAsksForItsUsageToo(t *testing.T) {
 	for name, cost := range map[string]string{"fixed": "reserve: 500, settle: usage", "counts": "reserve: {json: max_tokens, missing: 500}, settle: usage}, counts: \"!5xx\", soft: {at: 80%"} {
 		t.Run(name, func(t *testing.T) {
